@@ -1,0 +1,253 @@
+package reference
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/smelt-go/smelt/checkpoint"
+	"github.com/smelt-go/smelt/fixtures"
+)
+
+// golden is a PyTorch recording next to its checkpoint.
+type golden struct {
+	dir    string
+	src    *checkpoint.File
+	ids    []int32
+	logits *Matrix
+	info   struct {
+		LatePositions [2]int                        `json:"late_positions"`
+		Sensitivity   map[string]map[string]float64 `json:"sensitivity_of_golden"`
+	}
+}
+
+func loadGolden(t testing.TB, name string) *golden {
+	t.Helper()
+	dir, err := fixtures.Dir(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := checkpoint.OpenFile(filepath.Join(dir, "golden.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { src.Close() })
+	g := &golden{dir: dir, src: src}
+	data, err := os.ReadFile(filepath.Join(dir, "golden.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &g.info); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range g.ints(t, "input_ids") {
+		g.ids = append(g.ids, int32(id))
+	}
+	g.logits = g.matrix(t, "logits")
+	return g
+}
+
+func (g *golden) has(name string) bool {
+	_, ok := g.src.Tensor(name)
+	return ok
+}
+
+func (g *golden) tensor(t testing.TB, name string) checkpoint.Tensor {
+	t.Helper()
+	x, ok := g.src.Tensor(name)
+	if !ok {
+		t.Fatalf("golden has no %s", name)
+	}
+	return x
+}
+
+func (g *golden) matrix(t testing.TB, name string) *Matrix {
+	t.Helper()
+	x := g.tensor(t, name)
+	data, err := checkpoint.ReadAll(x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Matrix{Rows: x.Shape()[0], Cols: x.Shape()[1], Data: data}
+}
+
+func (g *golden) ints(t testing.TB, name string) []int64 {
+	t.Helper()
+	v, err := checkpoint.ReadInts(g.tensor(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func openModel(t testing.TB, dir string) *Model {
+	t.Helper()
+	m, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func maxDiff(t testing.TB, got, want *Matrix) float64 {
+	t.Helper()
+	if got.Rows != want.Rows || got.Cols != want.Cols {
+		t.Fatalf("shape [%d %d], want [%d %d]", got.Rows, got.Cols, want.Rows, want.Cols)
+	}
+	var peak float64
+	for i, x := range got.Data {
+		d := math.Abs(float64(x) - float64(want.Data[i]))
+		if !(d <= peak) {
+			peak = d
+		}
+	}
+	return peak
+}
+
+func argmax(row []float32) int {
+	best := 0
+	for i, x := range row {
+		if x > row[best] {
+			best = i
+		}
+	}
+	return best
+}
+
+// TestGoldens compares every hidden state and every logit with PyTorch's.
+func TestGoldens(t *testing.T) {
+	// Two fp32 programs that sum in different orders stay far below this.
+	const tolerance = 1e-4
+	for _, name := range fixtures.Names() {
+		t.Run(name, func(t *testing.T) {
+			g := loadGolden(t, name)
+			m := openModel(t, g.dir)
+			r, err := m.Forward(t.Context(), g.ids, Options{Head: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			check := func(what string, got, want *Matrix, tolerance float64) {
+				bound := tolerance * max(1, float64(want.MaxAbs()))
+				d := maxDiff(t, got, want)
+				t.Logf("%s: max |Δ| %.2g (peak %.3g)", what, d, want.MaxAbs())
+				if !(d <= bound) {
+					t.Errorf("%s: max |Δ| %g, want ≤ %g", what, d, bound)
+				}
+			}
+			if len(r.Hidden) != m.Config().Layers+1 {
+				t.Fatalf("%d hidden states for %d layers", len(r.Hidden), m.Config().Layers)
+			}
+			for i, h := range r.Hidden {
+				check(fmt.Sprintf("hidden.%d", i), h, g.matrix(t, fmt.Sprintf("hidden.%d", i)), tolerance)
+			}
+			check("hidden.norm", r.Norm, g.matrix(t, "hidden.norm"), tolerance)
+
+			wantArgmax := make([]int, len(g.ids))
+			for i := range wantArgmax {
+				wantArgmax[i] = argmax(g.logits.Row(i))
+			}
+			if g.has("logits.sample") {
+				// The full logits are stored in fp16 here.
+				check("logits (fp16)", r.Logits, g.logits, 0x1p-11)
+				sample := g.matrix(t, "logits.sample")
+				rows := NewMatrix(sample.Rows, sample.Cols)
+				for i, p := range g.ints(t, "logits.sample_positions") {
+					copy(rows.Row(i), r.Logits.Row(int(p)))
+				}
+				check("logits.sample", rows, sample, tolerance)
+				for i, id := range g.ints(t, "argmax") {
+					wantArgmax[i] = int(id)
+				}
+			} else {
+				check("logits", r.Logits, g.logits, tolerance)
+			}
+			for i, want := range wantArgmax {
+				if got := argmax(r.Logits.Row(i)); got != want {
+					t.Errorf("argmax at position %d: %d, want %d", i, got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestRecordedFaults repeats the deliberate mistakes whose effect was recorded
+// with each golden, and expects the same effect: the reference can fail, and it
+// fails by the amount PyTorch does.
+func TestRecordedFaults(t *testing.T) {
+	theta := func(r *Rope, factor float64) { r.Theta *= factor }
+	faults := map[string]func(m *Model){
+		"rope_theta_x2":                    func(m *Model) { theta(&m.config.FullRope, 2); theta(&m.config.SlidingRope, 2) },
+		"rope_theta_x2[full_attention]":    func(m *Model) { theta(&m.config.FullRope, 2) },
+		"rope_theta_x2[sliding_attention]": func(m *Model) { theta(&m.config.SlidingRope, 2) },
+		"rope_thetas_swapped": func(m *Model) {
+			m.config.FullRope, m.config.SlidingRope = m.config.SlidingRope, m.config.FullRope
+		},
+		"rope_llama3_scaling_dropped": func(m *Model) { setRopes(m, Rope{Type: "default", Theta: m.config.FullRope.Theta}) },
+		"rope_llama3_as_linear": func(m *Model) {
+			setRopes(m, Rope{Type: "linear", Theta: m.config.FullRope.Theta, Factor: m.config.FullRope.Factor})
+		},
+		"window_plus_1":              func(m *Model) { m.config.Window++ },
+		"window_minus_1":             func(m *Model) { m.config.Window-- },
+		"no_window":                  func(m *Model) { m.config.Window = 1 << 20 },
+		"scale_from_head_dim":        func(m *Model) { m.config.ScoreScale = inverseRoot(float64(m.config.HeadDim)) },
+		"norm_w_instead_of_1_plus_w": func(m *Model) { m.config.UnitOffset = false },
+		"rms_eps_1e-3":               func(m *Model) { m.config.NormEps = 1e-3 },
+		"embed_scale_dropped":        func(m *Model) { m.config.EmbedScale = 1 },
+		"gelu_erf_instead_of_tanh":   func(m *Model) { m.config.Activation = "gelu" },
+		"qkv_bias_dropped":           func(m *Model) { m.config.QKVBias = false },
+	}
+	seen := map[string]bool{}
+	for _, name := range fixtures.Names() {
+		g := loadGolden(t, name)
+		intact := openModel(t, g.dir)
+		base, err := intact.Forward(t.Context(), g.ids, Options{Head: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for fault, inject := range faults {
+			recorded, ok := g.info.Sensitivity[fault]
+			if !ok {
+				continue
+			}
+			seen[fault] = true
+			t.Run(name+"/"+fault, func(t *testing.T) {
+				m := &Model{config: intact.config, src: intact.src}
+				inject(m)
+				r, err := m.Forward(t.Context(), g.ids, Options{Head: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				late := g.info.LatePositions
+				var peak, sum float64
+				n := 0
+				for p := late[0]; p < late[1]; p++ {
+					for i, x := range r.Logits.Row(p) {
+						d := math.Abs(float64(x) - float64(base.Logits.Row(p)[i]))
+						peak = max(peak, d)
+						sum += d
+						n++
+					}
+				}
+				mean := sum / float64(n)
+				near := func(what string, got, want float64) {
+					if math.Abs(got-want) > 0.02*want {
+						t.Errorf("%s: %.4g, recorded %.4g", what, got, want)
+					}
+				}
+				near("max |Δlogit|", peak, recorded["max_abs_dlogit"])
+				near("mean |Δlogit|", mean, recorded["mean_abs_dlogit"])
+			})
+		}
+	}
+	for fault := range faults {
+		if !seen[fault] {
+			t.Errorf("no golden records %s", fault)
+		}
+	}
+}
+
+func setRopes(m *Model, r Rope) { m.config.FullRope, m.config.SlidingRope = r, r }

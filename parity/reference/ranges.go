@@ -1,0 +1,103 @@
+package reference
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Ranges are the largest magnitudes a forward pass met, site by site.
+type Ranges struct {
+	Tokens int    `json:"tokens"`
+	Sites  []Site `json:"sites"` // in the order of computation
+}
+
+// Site is the largest magnitude of one named intermediate. Names are those of
+// a Tap, and two more a layer:
+//
+//	layers.N.scores        scaled q·k of attended pairs, before the softcap
+//	layers.N.scores_bound  max‖q‖·max‖k‖·scale per head: no pair at all, masked
+//	                       ones included, can exceed it (Cauchy–Schwarz)
+type Site struct {
+	Name   string  `json:"name"`
+	MaxAbs float32 `json:"max_abs"`
+}
+
+// Get returns the range of a named site.
+func (r Ranges) Get(name string) (float32, bool) {
+	for _, s := range r.Sites {
+		if s.Name == name {
+			return s.MaxAbs, true
+		}
+	}
+	return 0, false
+}
+
+// Max returns the largest range of a site over all layers: Max("mlp_act").
+func (r Ranges) Max(site string) float32 {
+	var peak float32
+	for _, s := range r.Sites {
+		if s.Name == site || strings.HasSuffix(s.Name, "."+site) {
+			peak = max(peak, s.MaxAbs)
+		}
+	}
+	return peak
+}
+
+// Residual returns the range of the residual stream: [0] after the embedding,
+// [i] within layer i−1 (after attention or after the MLP, whichever is larger).
+func (r Ranges) Residual() []float32 {
+	var peaks []float32
+	for _, s := range r.Sites {
+		switch {
+		case s.Name == "embed", strings.HasSuffix(s.Name, ".resid_mid"):
+			peaks = append(peaks, s.MaxAbs)
+		case strings.HasSuffix(s.Name, ".out"):
+			peaks[len(peaks)-1] = max(peaks[len(peaks)-1], s.MaxAbs)
+		}
+	}
+	return peaks
+}
+
+// RangeProbe runs ids through all layers, without the head, and records the
+// range of every site. It keeps no hidden states.
+func (m *Model) RangeProbe(ctx context.Context, ids []int32) (Ranges, error) {
+	r := Ranges{Tokens: len(ids)}
+	note := func(name string, peak float32) { r.Sites = append(r.Sites, Site{Name: name, MaxAbs: peak}) }
+	p := &pass{
+		config:  m.config,
+		weights: weightReader{src: m.src},
+		tap:     func(name string, x *Matrix) { note(name, x.MaxAbs()) },
+		scores: func(layer int, peak, bound float32) {
+			note(fmt.Sprintf("layers.%d.scores", layer), peak)
+			note(fmt.Sprintf("layers.%d.scores_bound", layer), bound)
+		},
+	}
+	if err := p.run(ctx, ids, func(*Matrix) {}); err != nil {
+		return Ranges{}, err
+	}
+	return r, nil
+}
+
+// scoreBound returns the largest value a scaled score can take for these
+// queries and keys, whatever positions are paired.
+func scoreBound(q, k *Matrix, c *Config) float32 {
+	longest := func(m *Matrix, head int) float64 {
+		var peak float64
+		for t := range m.Rows {
+			v := m.Row(t)[head*c.HeadDim : (head+1)*c.HeadDim]
+			peak = max(peak, dot(v, v))
+		}
+		return math.Sqrt(peak)
+	}
+	keys := make([]float64, c.KVHeads)
+	for h := range keys {
+		keys[h] = longest(k, h)
+	}
+	var bound float64
+	for h := range c.Heads {
+		bound = max(bound, longest(q, h)*keys[h/(c.Heads/c.KVHeads)])
+	}
+	return float32(bound) * c.ScoreScale
+}

@@ -1,0 +1,172 @@
+package reference
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/smelt-go/smelt/checkpoint"
+)
+
+// Names of the tensors of a text-only checkpoint.
+const (
+	embedName = "model.embed_tokens.weight"
+	normName  = "model.norm.weight"
+	headName  = "lm_head.weight"
+)
+
+func layerName(layer int, suffix string) string {
+	return fmt.Sprintf("model.layers.%d.%s", layer, suffix)
+}
+
+// tensors returns the name and shape of every tensor the decoder reads.
+func (c *Config) tensors() map[string][]int {
+	all := map[string][]int{
+		embedName: {c.Vocab, c.Hidden},
+		normName:  {c.Hidden},
+	}
+	if !c.TiedHead {
+		all[headName] = []int{c.Vocab, c.Hidden}
+	}
+	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	for layer := range c.Layers {
+		put := func(module string, bias bool, shape ...int) {
+			all[layerName(layer, module+".weight")] = shape
+			if bias {
+				all[layerName(layer, module+".bias")] = shape[:1]
+			}
+		}
+		put("self_attn.q_proj", c.QKVBias, q, c.Hidden)
+		put("self_attn.k_proj", c.QKVBias, kv, c.Hidden)
+		put("self_attn.v_proj", c.QKVBias, kv, c.Hidden)
+		put("self_attn.o_proj", c.OutBias, c.Hidden, q)
+		put("mlp.gate_proj", c.MLPBias, c.Intermediate, c.Hidden)
+		put("mlp.up_proj", c.MLPBias, c.Intermediate, c.Hidden)
+		put("mlp.down_proj", c.MLPBias, c.Hidden, c.Intermediate)
+		put("input_layernorm", false, c.Hidden)
+		put("post_attention_layernorm", false, c.Hidden)
+		if c.QKNorm {
+			put("self_attn.q_norm", false, c.HeadDim)
+			put("self_attn.k_norm", false, c.HeadDim)
+		}
+		if c.Sandwich {
+			put("pre_feedforward_layernorm", false, c.Hidden)
+			put("post_feedforward_layernorm", false, c.Hidden)
+		}
+	}
+	return all
+}
+
+// checkTensors compares what src holds with what the decoder reads.
+func (c *Config) checkTensors(src Source) error {
+	want := c.tensors()
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		t, ok := src.Tensor(name)
+		switch {
+		case !ok && name == headName:
+			return fmt.Errorf("reference: tensor %q is missing (config.json says the head is not tied to the embedding: tie_word_embeddings)", name)
+		case !ok:
+			return fmt.Errorf("reference: tensor %q is missing", name)
+		case !slices.Equal(t.Shape(), want[name]):
+			return fmt.Errorf("reference: tensor %q: shape is %v, config.json asks for %v", name, t.Shape(), want[name])
+		}
+		switch t.DType() {
+		case checkpoint.F64, checkpoint.F32, checkpoint.F16, checkpoint.BF16:
+		default:
+			return fmt.Errorf("reference: tensor %q: dtype %v is not a plain floating point weight", name, t.DType())
+		}
+	}
+	for _, name := range src.Names() {
+		if _, ok := want[name]; ok || strings.HasSuffix(name, ".rotary_emb.inv_freq") {
+			continue
+		}
+		if name == headName {
+			if err := sameTensors(src, headName, embedName); err != nil {
+				return err
+			}
+			continue
+		}
+		return fmt.Errorf("reference: tensor %q: nothing in config.json makes use of it", name)
+	}
+	return nil
+}
+
+// sameTensors tells whether a head that is stored although it is tied holds
+// the embedding's values.
+func sameTensors(src Source, stored, tied string) error {
+	a, _ := src.Tensor(stored)
+	b, _ := src.Tensor(tied)
+	differ := fmt.Errorf("reference: tensor %q differs from %q although config.json ties them (tie_word_embeddings)", stored, tied)
+	if !slices.Equal(a.Shape(), b.Shape()) {
+		return differ
+	}
+	const step = 1 << 16
+	va, vb := make([]float32, step), make([]float32, step)
+	for at, n := 0, checkpoint.NumElements(a); at < n; at += step {
+		va, vb := va[:min(step, n-at)], vb[:min(step, n-at)]
+		if err := either(a.ReadFloat32(va, at), b.ReadFloat32(vb, at)); err != nil {
+			return fmt.Errorf("reference: %w", err)
+		}
+		if !slices.Equal(va, vb) {
+			return differ
+		}
+	}
+	return nil
+}
+
+// weightReader widens one tensor after another into the same memory.
+type weightReader struct {
+	src    Source
+	buffer []float32
+}
+
+// matrix returns rows [first, first+rows) of a stored matrix. The result is
+// valid until the next call.
+func (r *weightReader) matrix(name string, first, rows, cols int) (*Matrix, error) {
+	if n := rows * cols; cap(r.buffer) < n {
+		r.buffer = make([]float32, n)
+	}
+	m := &Matrix{Rows: rows, Cols: cols, Data: r.buffer[:rows*cols]}
+	return m, r.read(name, m.Data, first*cols)
+}
+
+// vector returns a whole stored vector in memory of its own.
+func (r *weightReader) vector(name string, n int) ([]float32, error) {
+	v := make([]float32, n)
+	return v, r.read(name, v, 0)
+}
+
+// read widens len(dst) elements from offset on and refuses those that are not
+// finite.
+func (r *weightReader) read(name string, dst []float32, offset int) error {
+	t, ok := r.src.Tensor(name)
+	if !ok {
+		return fmt.Errorf("reference: tensor %q is missing", name)
+	}
+	const grain = 1 << 17
+	failures := make([]error, (len(dst)+grain-1)/grain)
+	var failed atomic.Bool
+	parallel(len(dst), grain, func(lo, hi int) {
+		if failed.Load() {
+			return
+		}
+		err := t.ReadFloat32(dst[lo:hi], offset+lo)
+		if err != nil {
+			err = fmt.Errorf("reference: %w", err)
+		} else if i := slices.IndexFunc(dst[lo:hi], func(x float32) bool { return x-x != 0 }); i >= 0 {
+			err = fmt.Errorf("reference: tensor %q: element %d is %v (the checkpoint is damaged)", name, offset+lo+i, dst[lo+i])
+		}
+		if err != nil {
+			failures[lo/grain] = err
+			failed.Store(true)
+		}
+	})
+	for _, err := range failures {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
