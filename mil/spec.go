@@ -78,7 +78,7 @@ var (
 )
 
 var table = indexSpecs(
-	elementwiseSpecs,
+	elementwiseSpecs, activationSpecs, reductionSpecs, linearSpecs, normSpecs, convSpecs, quantizeSpecs, sortSpecs,
 )
 
 func indexSpecs(groups ...[]OpSpec) map[string]*OpSpec {
