@@ -19,6 +19,9 @@ type instr struct {
 	// alias is the slot whose storage the output may share, or -1.
 	alias int
 	op    *mil.Op
+	reads []int // slots resolved by the lowerer
+	inner []int // slots of nested blocks and scratch values
+	dead  []int // slots nothing reads after this instruction
 }
 
 // A lowerer turns an op of one kind into an instruction. It reads constant

@@ -2,6 +2,8 @@ package runtime
 
 import (
 	"fmt"
+	"slices"
+	"sync"
 
 	"github.com/smelt-go/smelt/mil"
 )
@@ -17,130 +19,142 @@ const (
 	FP32
 )
 
+// String returns typed or fp32.
+func (m Mode) String() string {
+	if m == FP32 {
+		return "fp32"
+	}
+	return "typed"
+}
+
 // Options configures Load.
 type Options struct {
 	Mode    Mode
 	Threads int // 0 means GOMAXPROCS
+	// NoFusion executes every op of the program as it is written, without
+	// recognising patterns. Results differ by rounding only.
+	NoFusion bool
 }
 
-// Program is a lowered program. Weights are shared by all instances.
+// Program is a lowered program. It is immutable: weights are shared by all
+// its instances, which may run at the same time.
 type Program struct {
 	opts   Options
 	src    *mil.Program
 	funcs  map[string]*function
-	consts map[mil.Const]*Tensor
+	states map[string]mil.TensorType
+	consts *constCache
 	pool   *pool
+	// The tables are reached through here, since lowerers of control flow
+	// and constants use them in turn.
+	table map[string]lowerer
+	fast  map[string]fastLowerer
 }
 
-// function is one lowered entry point.
-type function struct {
-	src    *mil.Function
-	code   []instr
-	slots  int
-	consts map[int]*Tensor // slots that hold constants
-	inputs []int
-	out    []int
-}
-
-// lowering is the state of lowering one function.
-type lowering struct {
-	prog  *Program
-	fn    *function
-	slots map[*mil.Value]int
-	cslot map[mil.Const]int
-}
-
-// Load lowers every function of p.
+// Load lowers every function of p: constant parameters are read, values are
+// resolved to slots and patterns are fused. Large constants stay where they
+// are; p and the memory its constants refer to must outlive the Program.
+//
+// Load fails on an operator that the interpreter does not execute, naming
+// function, op and kind.
 func Load(p *mil.Program, opts Options) (*Program, error) {
-	pr := &Program{opts: opts, src: p, funcs: map[string]*function{}, consts: map[mil.Const]*Tensor{}, pool: newPool(opts.Threads)}
+	if opts.Mode != Typed && opts.Mode != FP32 {
+		return nil, fmt.Errorf("runtime: unknown mode %d (want Typed or FP32)", opts.Mode)
+	}
+	pr := &Program{
+		opts: opts, src: p,
+		funcs:  map[string]*function{},
+		states: map[string]mil.TensorType{},
+		consts: newConstCache(),
+		pool:   newPool(opts.Threads),
+		table:  lowerers,
+		fast:   fastLowerers,
+	}
 	for _, name := range p.Names() {
-		fn, err := lowerFunction(pr, p.Functions[name])
+		f := p.Functions[name]
+		if err := pr.collectStates(f); err != nil {
+			return nil, fmt.Errorf("runtime: function %s: %w", name, err)
+		}
+		c, err := lowerFunction(pr, f, !opts.NoFusion)
 		if err != nil {
 			return nil, fmt.Errorf("runtime: function %s: %w", name, err)
 		}
-		pr.funcs[name] = fn
+		pr.funcs[name] = &function{src: f, code: c}
 	}
 	return pr, nil
 }
 
-func lowerFunction(pr *Program, f *mil.Function) (*function, error) {
-	fn := &function{src: f, consts: map[int]*Tensor{}}
-	l := &lowering{prog: pr, fn: fn, slots: map[*mil.Value]int{}, cslot: map[mil.Const]int{}}
+// collectStates checks that functions which share a state agree on its type.
+func (p *Program) collectStates(f *mil.Function) error {
 	for _, v := range f.Inputs {
-		fn.inputs = append(fn.inputs, l.define(v))
-	}
-	for _, op := range f.Body.Ops {
-		if op.IsConst() {
+		st, ok := v.Type.(mil.StateType)
+		if !ok {
 			continue
 		}
-		low, ok := lowerers[op.Kind]
-		if !ok {
-			return nil, fmt.Errorf("op %q: %s is not executable here", op.Name, op.Kind)
+		t := st.Tensor
+		if t.NumElements() < 0 {
+			return fmt.Errorf("state %q: %v has no fixed shape", v.Name, t)
 		}
-		in, err := low(l, op)
-		if err != nil {
-			return nil, fmt.Errorf("op %q (%s): %w", op.Name, op.Kind, err)
+		if old, ok := p.states[v.Name]; ok && !old.Equal(t) {
+			return fmt.Errorf("state %q is %v here and %v in another function", v.Name, t, old)
 		}
-		in.op = op
-		fn.code = append(fn.code, in)
+		p.states[v.Name] = t
 	}
-	for _, v := range f.Body.Outputs {
-		s, err := l.slot(v)
-		if err != nil {
-			return nil, err
+	return nil
+}
+
+// Functions lists the program's functions in sorted order.
+func (p *Program) Functions() []string { return p.src.Names() }
+
+// Source returns the program that was loaded.
+func (p *Program) Source() *mil.Program { return p.src }
+
+// lookup finds a function; "" means the default one.
+func (p *Program) lookup(name string) (*function, error) {
+	if name == "" {
+		if name = p.src.Default; name == "" {
+			name = "main"
 		}
-		fn.out = append(fn.out, s)
+	}
+	fn, ok := p.funcs[name]
+	if !ok {
+		return nil, fmt.Errorf("runtime: there is no function %q (the program has %v)", name, p.Functions())
 	}
 	return fn, nil
 }
 
-func (l *lowering) define(v *mil.Value) int {
-	s := l.fn.slots
-	l.fn.slots++
-	l.slots[v] = s
-	return s
+// function is one entry point.
+type function struct {
+	src  *mil.Function
+	code *code
+	// plain is the code without fusion, lowered when a tap first asks for it.
+	plainOnce sync.Once
+	plain     *code
+	plainErr  error
 }
 
-// result defines the slot of output i of op.
-func (l *lowering) result(op *mil.Op, i int) int { return l.define(op.Outputs[i]) }
-
-// slot returns the slot that holds v.
-func (l *lowering) slot(v *mil.Value) (int, error) {
-	if v.Const != nil {
-		return l.constSlot(v.Const)
+// codeFor returns the code to run: every op on its own when a tap looks on.
+func (fn *function) codeFor(p *Program, tapped bool) (*code, error) {
+	if !tapped || p.opts.NoFusion {
+		return fn.code, nil
 	}
-	s, ok := l.slots[v]
-	if !ok {
-		return 0, fmt.Errorf("value %q is used before it is defined", v.Name)
+	fn.plainOnce.Do(func() { fn.plain, fn.plainErr = lowerFunction(p, fn.src, false) })
+	if fn.plainErr != nil {
+		return nil, fmt.Errorf("runtime: function %s: %w", fn.src.Name, fn.plainErr)
 	}
-	return s, nil
+	return fn.plain, nil
 }
 
-// constSlot returns a slot that holds the decoded constant.
-func (l *lowering) constSlot(c mil.Const) (int, error) {
-	if s, ok := l.cslot[c]; ok {
-		return s, nil
-	}
-	t, ok := l.prog.consts[c]
-	if !ok {
-		var err error
-		if t, err = FromConst(c); err != nil {
-			return 0, err
-		}
-		l.prog.consts[c] = t
-	}
-	s := l.fn.slots
-	l.fn.slots++
-	l.fn.consts[s] = t
-	l.cslot[c] = s
-	return s, nil
+// code is a function body lowered to a flat list.
+type code struct {
+	instrs []instr
+	slots  int
+	locals int
+	consts map[int]*Tensor // slots that hold constants
+	inputs []int           // slots of the function's inputs, in order
+	out    []int           // slots of the function's outputs
+	names  []string        // their names
 }
 
-// infer gives access to op's constant parameters and their defaults.
-func (l *lowering) infer(op *mil.Op) *mil.Infer {
-	c, err := mil.NewInfer(op, l.fn.src.Opset)
-	if err != nil {
-		return &mil.Infer{Op: op, Spec: &mil.OpSpec{}}
-	}
-	return c
-}
+// isOutput reports whether slot s holds a result of the function.
+func (c *code) isOutput(s int) bool { return slices.Contains(c.out, s) }
