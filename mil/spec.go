@@ -79,6 +79,7 @@ var (
 
 var table = indexSpecs(
 	elementwiseSpecs, activationSpecs, reductionSpecs, linearSpecs, normSpecs, convSpecs, quantizeSpecs, sortSpecs,
+	movementSpecs, indexingSpecs, constexprSpecs, controlSpecs,
 )
 
 func indexSpecs(groups ...[]OpSpec) map[string]*OpSpec {
