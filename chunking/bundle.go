@@ -1,0 +1,12 @@
+package chunking
+
+// Names of files inside a bundle, beside the chunks and ContractFile.
+const (
+	// EmbeddingFile holds the embedding table of a sidecar bundle.
+	EmbeddingFile = "embeddings.safetensors"
+	// HFDir holds the files copied from the source: config.json, the
+	// tokenizer and generation settings.
+	HFDir = "hf"
+	// ReportFile says what became of every tensor and how the chunks came out.
+	ReportFile = "report.json"
+)

@@ -1,0 +1,201 @@
+package chunking
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/smelt-go/smelt/mil"
+	"github.com/smelt-go/smelt/models"
+)
+
+// ContractVersion is the version of contract.json that this package writes.
+const ContractVersion = 1
+
+// ContractFile is the name of the contract inside a bundle.
+const ContractFile = "contract.json"
+
+// Contract declares everything a host needs to drive a bundle: for each chunk
+// and function every input, output and state with its role, and the numbers
+// from which masks, RoPE rows and cache positions follow. The graph, the
+// host, the tests and the documentation read it; nothing is written twice.
+type Contract struct {
+	Version   int                  `json:"version"`
+	Model     ModelInfo            `json:"model"`
+	Source    Source               `json:"source"`
+	Compute   string               `json:"compute"` // "fp16" or "fp32"
+	Context   int                  `json:"context"` // positions 0 … Context-1
+	Embedding Embedding            `json:"embedding"`
+	Mask      MaskInfo             `json:"mask"`
+	Attention map[models.Kind]Attn `json:"attention"`
+	// ResidualScale is the power of two by which every hidden_states value
+	// that is not post-norm is scaled, to stay inside fp16.
+	ResidualScale float64 `json:"residual_scale"`
+	KV            string  `json:"kv"` // "tensor" or "state"
+	Chunks        []Chunk `json:"chunks"`
+}
+
+// ModelInfo describes the model, for reports and for the host.
+type ModelInfo struct {
+	Architecture string        `json:"architecture"`
+	Layers       int           `json:"layers"`
+	Hidden       int           `json:"hidden_size"`
+	Vocab        int           `json:"vocab_size"`
+	Heads        int           `json:"num_attention_heads"`
+	KVHeads      int           `json:"num_key_value_heads"`
+	HeadDim      int           `json:"head_dim"`
+	Kinds        []models.Kind `json:"layer_kinds"`
+	BOS          int           `json:"bos_token_id"` // -1: none
+	EOS          []int         `json:"eos_token_ids,omitempty"`
+}
+
+// Source identifies what was converted.
+type Source struct {
+	// SHA256 is over config.json and the names, types, shapes and contents
+	// of all tensors used.
+	SHA256 string `json:"sha256,omitempty"`
+}
+
+// Embedding says how tokens become hidden_states.
+type Embedding struct {
+	Mode   string `json:"mode"`             // "sidecar": the host looks rows up; "graph": the first chunk takes input_ids
+	File   string `json:"file,omitempty"`   // safetensors file of the sidecar
+	Tensor string `json:"tensor,omitempty"` // [vocab, hidden]
+	// Scale multiplies a row: the model's embedding scale times ResidualScale.
+	Scale float64 `json:"scale"`
+}
+
+// MaskInfo says how masks are filled.
+type MaskInfo struct {
+	Blocked float64 `json:"blocked"` // added to scores that must not be attended to; 0 elsewhere
+}
+
+// Attn is what a kind of layer needs from the host.
+type Attn struct {
+	// Slots is the length of the cache. Position p lives in slot p if Layout
+	// is "linear", in slot p mod Slots if it is "ring".
+	Slots  int    `json:"slots"`
+	Layout string `json:"layout"`
+	// Window is the number of positions a token attends to, itself included;
+	// 0 means all.
+	Window int `json:"window"`
+	// InvFreq are the RoPE frequencies in radians per position; row p of
+	// cos is cos(p·InvFreq) twice over, likewise sin.
+	InvFreq []float32 `json:"inv_freq"`
+}
+
+// Layouts of a cache.
+const (
+	Linear = "linear"
+	Ring   = "ring"
+)
+
+// Chunk is one .mlpackage.
+type Chunk struct {
+	Name      string     `json:"name"`
+	File      string     `json:"file"`
+	First     int        `json:"first_layer"`
+	Last      int        `json:"last_layer"` // exclusive
+	Functions []Function `json:"functions"`
+}
+
+// FunctionKind says what a function is for.
+type FunctionKind string
+
+// The kinds of functions.
+const (
+	Decode  FunctionKind = "decode"  // one token, committed
+	Prefill FunctionKind = "prefill" // up to T tokens, committed
+	Verify  FunctionKind = "verify"  // T tokens, nothing committed
+)
+
+// Function is one entry point of a chunk.
+type Function struct {
+	Name    string       `json:"name"`
+	Kind    FunctionKind `json:"kind"`
+	T       int          `json:"tokens"`
+	Inputs  []Port       `json:"inputs"`
+	Outputs []Port       `json:"outputs"`
+	States  []Port       `json:"states,omitempty"`
+}
+
+// Port is one input, output or state.
+type Port struct {
+	Name  string      `json:"name"`
+	DType string      `json:"dtype"` // fp16, fp32, int32
+	Shape []int       `json:"shape"`
+	Role  models.Role `json:"role"`
+	Kind  models.Kind `json:"attention,omitempty"`
+	// Layers lists the layers stacked along axis 0 of a cache or of new keys
+	// and values. A state holds their keys first, then their values.
+	Layers []int `json:"layers,omitempty"`
+	// Norm tags hidden_states: "pre" is the residual stream, "post" the
+	// output of the final norm.
+	Norm string `json:"norm,omitempty"`
+}
+
+// Function returns the chunk's function of the given name, or nil.
+func (c *Chunk) Function(name string) *Function {
+	for i := range c.Functions {
+		if c.Functions[i].Name == name {
+			return &c.Functions[i]
+		}
+	}
+	return nil
+}
+
+// Find returns the first port with the role (and kind, unless empty), or nil.
+func Find(ports []Port, r models.Role, k models.Kind) *Port {
+	for i := range ports {
+		if ports[i].Role == r && (k == "" || ports[i].Kind == k) {
+			return &ports[i]
+		}
+	}
+	return nil
+}
+
+// ReadContract reads and validates the contract of a bundle directory.
+func ReadContract(dir string) (*Contract, error) {
+	path := filepath.Join(dir, ContractFile)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("chunking: %s is not a bundle: %w", dir, err)
+	}
+	var c Contract
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		return nil, fmt.Errorf("chunking: %s: %w", path, err)
+	}
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("chunking: %s: %w", path, err)
+	}
+	return &c, nil
+}
+
+// Marshal returns the contract as indented JSON.
+func (c *Contract) Marshal() ([]byte, error) {
+	b, err := json.MarshalIndent(c, "", "  ")
+	return append(b, '\n'), err
+}
+
+// Part gives the model what it needs to build function f of chunk c.
+func (c *Contract) Part(ch *Chunk, f *Function) (models.Part, error) {
+	p := models.Part{First: ch.First, Last: ch.Last, T: f.T, Scaled: c.ResidualScale != 1}
+	var err error
+	conv := func(ports []Port) []models.Port {
+		var out []models.Port
+		for _, q := range ports {
+			d, e := mil.ParseDType(q.DType)
+			if e != nil {
+				err = fmt.Errorf("chunking: %s: %s: %w", ch.Name, q.Name, e)
+			}
+			out = append(out, models.Port{Name: q.Name, Role: q.Role, Kind: q.Kind, DType: d, Shape: q.Shape, PostNorm: q.Norm == "post"})
+		}
+		return out
+	}
+	p.Inputs, p.States, p.Outputs = conv(f.Inputs), conv(f.States), conv(f.Outputs)
+	return p, err
+}

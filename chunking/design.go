@@ -1,0 +1,248 @@
+package chunking
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/smelt-go/smelt/models"
+)
+
+// Choices of Options.
+const (
+	KVTensor     = "tensor"  // caches are inputs, new keys and values outputs; the host commits
+	KVState      = "state"   // caches are Core ML states
+	EmbedSidecar = "sidecar" // the host looks embedding rows up
+	EmbedGraph   = "graph"   // the first chunk gathers them
+)
+
+// DefaultMaskBlocked is added to scores that must not be attended to. It is
+// finite, so that masks compose and fp16 has no infinities, and large enough
+// that exp underflows to zero beside any score of a working model.
+const DefaultMaskBlocked = -1e4
+
+// FunctionSpec asks for a function.
+type FunctionSpec struct {
+	Kind FunctionKind
+	T    int
+}
+
+// Name is the function's name in the package: decode, prefill_64, verify_4.
+func (s FunctionSpec) Name() string {
+	if s.Kind == Decode {
+		return "decode"
+	}
+	return fmt.Sprintf("%s_%d", s.Kind, s.T)
+}
+
+// ParseFunctions reads "decode,prefill:64,verify:4".
+func ParseFunctions(s string) ([]FunctionSpec, error) {
+	var out []FunctionSpec
+	seen := map[string]bool{}
+	for part := range strings.SplitSeq(s, ",") {
+		name, arg, has := strings.Cut(strings.TrimSpace(part), ":")
+		f := FunctionSpec{Kind: FunctionKind(name), T: 1}
+		switch f.Kind {
+		case Decode:
+			if has && arg != "1" {
+				return nil, fmt.Errorf("chunking: function %q: decode takes one token", part)
+			}
+		case Prefill, Verify:
+			n, err := strconv.Atoi(arg)
+			if err != nil || n < 1 || f.Kind == Verify && n < 2 {
+				return nil, fmt.Errorf("chunking: function %q: want %s:N with N tokens, as in prefill:64 or verify:4", part, name)
+			}
+			f.T = n
+		default:
+			return nil, fmt.Errorf("chunking: function %q is not known (want decode, prefill:N, verify:K)", part)
+		}
+		if seen[f.Name()] {
+			return nil, fmt.Errorf("chunking: function %q is listed twice", part)
+		}
+		seen[f.Name()] = true
+		out = append(out, f)
+	}
+	if !seen["decode"] {
+		return nil, fmt.Errorf("chunking: functions %q lack decode, which every bundle needs", s)
+	}
+	return out, nil
+}
+
+// Head chooses the outputs of the last chunk.
+type Head struct {
+	Token  bool // token_id and token_logit
+	Logits bool
+	Hidden string // "", "pre" or "post": hidden_states_out of the last chunk
+}
+
+// ParseHead reads "token", "logits", "hidden", "normed" and combinations.
+func ParseHead(s string) (Head, error) {
+	var h Head
+	for part := range strings.SplitSeq(s, ",") {
+		switch strings.TrimSpace(part) {
+		case "token":
+			h.Token = true
+		case "logits":
+			h.Logits = true
+		case "hidden":
+			h.Hidden = "pre"
+		case "normed":
+			h.Hidden = "post"
+		default:
+			return h, fmt.Errorf("chunking: head %q is not known (want token, logits, hidden or normed)", part)
+		}
+	}
+	if !h.Token && !h.Logits {
+		return h, fmt.Errorf("chunking: head %q yields no token (add token or logits)", s)
+	}
+	return h, nil
+}
+
+// Options of a bundle.
+type Options struct {
+	Context   int
+	Ranges    []Range // from Cut
+	Functions []FunctionSpec
+	KV        string
+	Embed     string
+	Head      Head
+	Compute   string // "fp16" or "fp32"
+}
+
+// Design writes the contract of a bundle of the model. ResidualScale is 1 and
+// may be set afterwards with SetResidualScale.
+func Design(cfg *models.Config, o Options) (*Contract, error) {
+	switch {
+	case o.Context < 1:
+		return nil, fmt.Errorf("chunking: context %d: want at least 1", o.Context)
+	case o.Context > cfg.MaxPositions:
+		return nil, fmt.Errorf("chunking: context %d exceeds max_position_embeddings %d of the model", o.Context, cfg.MaxPositions)
+	case o.KV != KVTensor && o.KV != KVState:
+		return nil, fmt.Errorf("chunking: kv %q is not known (want %s or %s)", o.KV, KVTensor, KVState)
+	case o.Embed != EmbedSidecar && o.Embed != EmbedGraph:
+		return nil, fmt.Errorf("chunking: embed %q is not known (want %s or %s)", o.Embed, EmbedSidecar, EmbedGraph)
+	case o.Compute != "fp16" && o.Compute != "fp32":
+		return nil, fmt.Errorf("chunking: compute %q is not known (want fp16 or fp32)", o.Compute)
+	case o.KV == KVState && o.Compute != "fp16":
+		return nil, fmt.Errorf("chunking: Core ML states are fp16 only: use kv tensor with compute fp32")
+	}
+	c := &Contract{
+		Version: ContractVersion, Compute: o.Compute, Context: o.Context, KV: o.KV, ResidualScale: 1,
+		Mask:      MaskInfo{Blocked: DefaultMaskBlocked},
+		Embedding: Embedding{Mode: o.Embed, Scale: cfg.EmbedScale},
+		Attention: map[models.Kind]Attn{},
+		Model: ModelInfo{Architecture: cfg.Architecture, Layers: cfg.Layers, Hidden: cfg.Hidden, Vocab: cfg.Vocab,
+			Heads: cfg.Heads, KVHeads: cfg.KVHeads, HeadDim: cfg.HeadDim, Kinds: cfg.Kinds, BOS: cfg.BOS, EOS: cfg.EOS},
+	}
+	if o.Embed == EmbedSidecar {
+		c.Embedding.File, c.Embedding.Tensor = EmbeddingFile, "embed_tokens.weight"
+	}
+	for _, k := range cfg.AllKinds() {
+		a := Attn{Slots: o.Context, Layout: Linear, InvFreq: cfg.Rope[k].InvFreq()}
+		if k == models.Sliding {
+			a.Window = cfg.Window
+			a.Slots, a.Layout = min(cfg.Window, o.Context), Ring
+		}
+		c.Attention[k] = a
+	}
+	for _, f := range o.Functions {
+		if f.T > o.Context {
+			return nil, fmt.Errorf("chunking: function %s takes %d tokens, more than the context of %d", f.Name(), f.T, o.Context)
+		}
+	}
+	for i, r := range o.Ranges {
+		name := fmt.Sprintf("chunk_%02d", i+1)
+		ch := Chunk{Name: name, File: name + ".mlpackage", First: r.First, Last: r.Last}
+		for _, f := range o.Functions {
+			ch.Functions = append(ch.Functions, c.function(cfg, ch, f, o.Head))
+		}
+		c.Chunks = append(c.Chunks, ch)
+	}
+	return c, c.Validate()
+}
+
+// SetResidualScale records the power of two that scales the residual stream.
+func (c *Contract) SetResidualScale(s float64) {
+	c.Embedding.Scale *= s / c.ResidualScale
+	c.ResidualScale = s
+}
+
+// function declares the ports of one function.
+func (c *Contract) function(cfg *models.Config, ch Chunk, fs FunctionSpec, head Head) Function {
+	f := Function{Name: fs.Name(), Kind: fs.Kind, T: fs.T}
+	T, float := fs.T, c.Compute
+	if ch.First == 0 && c.Embedding.Mode == EmbedGraph {
+		f.Inputs = append(f.Inputs, Port{Name: "input_ids", DType: "int32", Shape: []int{1, T}, Role: models.InputIDs})
+	} else {
+		f.Inputs = append(f.Inputs, Port{Name: "hidden_states", DType: float, Shape: []int{1, T, cfg.Hidden}, Role: models.HiddenIn, Norm: "pre"})
+	}
+	var news, states []Port
+	for _, k := range cfg.AllKinds() {
+		var layers []int
+		for i := ch.First; i < ch.Last; i++ {
+			if cfg.Kinds[i] == k {
+				layers = append(layers, i)
+			}
+		}
+		n := len(layers)
+		if n == 0 {
+			continue
+		}
+		a, kind, short := c.Attention[k], string(k), string(k[0])
+		cache := []int{n, cfg.KVHeads, a.Slots, cfg.HeadDim}
+		fresh := []int{n, cfg.KVHeads, T, cfg.HeadDim}
+		rows := []int{1, 1, T, cfg.HeadDim}
+		f.Inputs = append(f.Inputs,
+			Port{Name: "causal_mask_" + kind, DType: float, Shape: []int{1, 1, T, a.Slots + T}, Role: models.Mask, Kind: k},
+			Port{Name: "cos_" + short, DType: float, Shape: rows, Role: models.RopeCos, Kind: k},
+			Port{Name: "sin_" + short, DType: float, Shape: rows, Role: models.RopeSin, Kind: k})
+		if c.KV == KVTensor {
+			f.Inputs = append(f.Inputs,
+				Port{Name: "K_" + kind + "_in", DType: float, Shape: cache, Role: models.KeyCache, Kind: k, Layers: layers},
+				Port{Name: "V_" + kind + "_in", DType: float, Shape: cache, Role: models.ValueCache, Kind: k, Layers: layers})
+		} else {
+			states = append(states, Port{Name: "kv_cache_" + kind, DType: float,
+				Shape: []int{2 * n, cfg.KVHeads, a.Slots, cfg.HeadDim}, Role: models.KVState, Kind: k, Layers: layers})
+			switch {
+			case fs.Kind == Verify:
+			case a.Layout == Ring && T > 1:
+				f.Inputs = append(f.Inputs, Port{Name: "update_" + kind, DType: float, Shape: []int{1, 1, a.Slots, T}, Role: models.WriteOneHot, Kind: k})
+			default:
+				name := "current_pos"
+				if a.Layout == Ring {
+					name = "ring_pos"
+				}
+				f.Inputs = append(f.Inputs, Port{Name: name, DType: "int32", Shape: []int{1}, Role: models.WritePos, Kind: k})
+			}
+		}
+		if c.KV == KVTensor || fs.Kind == Verify {
+			news = append(news,
+				Port{Name: "new_K_" + kind, DType: float, Shape: fresh, Role: models.NewKeys, Kind: k, Layers: layers},
+				Port{Name: "new_V_" + kind, DType: float, Shape: fresh, Role: models.NewValues, Kind: k, Layers: layers})
+		}
+	}
+	f.States = states
+	if ch.Last < cfg.Layers {
+		f.Outputs = append(f.Outputs, Port{Name: "hidden_states_out", DType: float, Shape: []int{1, T, cfg.Hidden}, Role: models.HiddenOut, Norm: "pre"})
+	} else {
+		f.Outputs = append(f.Outputs, headPorts(cfg, head, T, float)...)
+	}
+	f.Outputs = append(f.Outputs, news...)
+	return f
+}
+
+func headPorts(cfg *models.Config, h Head, T int, float string) []Port {
+	var out []Port
+	if h.Token {
+		out = append(out,
+			Port{Name: "token_id", DType: "int32", Shape: []int{1, T}, Role: models.TokenID},
+			Port{Name: "token_logit", DType: float, Shape: []int{1, T}, Role: models.TokenLogit})
+	}
+	if h.Logits {
+		out = append(out, Port{Name: "logits", DType: float, Shape: []int{1, T, cfg.Vocab}, Role: models.Logits})
+	}
+	if h.Hidden != "" {
+		out = append(out, Port{Name: "hidden_states_out", DType: float, Shape: []int{1, T, cfg.Hidden}, Role: models.HiddenOut, Norm: h.Hidden})
+	}
+	return out
+}

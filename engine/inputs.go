@@ -1,0 +1,112 @@
+package engine
+
+import (
+	"math"
+
+	"github.com/smelt-go/smelt/chunking"
+	"github.com/smelt-go/smelt/models"
+	"github.com/smelt-go/smelt/runtime"
+)
+
+// block describes the tokens of one call: the first n of the function's T
+// rows are real and stand at positions pos, pos+1, …; the rest is padding.
+type block struct{ pos, n int }
+
+// slotPosition is the position whose keys slot s holds when positions
+// 0 … pos-1 have been committed, or -1 if the slot is empty.
+func slotPosition(a chunking.Attn, s, pos int) int {
+	if a.Layout == chunking.Linear {
+		if s < pos {
+			return s
+		}
+		return -1
+	}
+	if s >= pos {
+		return -1
+	}
+	return s + (pos-1-s)/a.Slots*a.Slots
+}
+
+// slotOf is the slot of position p.
+func slotOf(a chunking.Attn, p int) int {
+	if a.Layout == chunking.Ring {
+		return p % a.Slots
+	}
+	return p
+}
+
+// visible reports whether a query at position q attends to position p.
+func visible(a chunking.Attn, q, p int) bool {
+	return p >= 0 && p <= q && (a.Window == 0 || q-p < a.Window)
+}
+
+// fillMask writes [T, Slots+T]: cache slots first, then the new tokens. A
+// padding row attends to itself alone, so that its softmax is defined.
+func fillMask(dst []float32, a chunking.Attn, b block, T int, blocked float32) {
+	width := a.Slots + T
+	for t := range T {
+		row := dst[t*width : (t+1)*width]
+		for i := range row {
+			row[i] = blocked
+		}
+		row[a.Slots+t] = 0
+		if t >= b.n {
+			continue
+		}
+		q := b.pos + t
+		for s := range min(a.Slots, b.pos) {
+			if visible(a, q, slotPosition(a, s, b.pos)) {
+				row[s] = 0
+			}
+		}
+		for u := range t {
+			if visible(a, q, b.pos+u) {
+				row[a.Slots+u] = 0
+			}
+		}
+	}
+}
+
+// fillRope writes T rows of cos or sin, [T, 2·len(InvFreq)]. The angle is
+// the float32 product position·frequency, as PyTorch computes it.
+func fillRope(dst []float32, a chunking.Attn, b block, T int, fn func(float64) float64) {
+	half := len(a.InvFreq)
+	for t := range T {
+		row := dst[t*2*half : (t+1)*2*half]
+		p := float32(b.pos + min(t, b.n-1))
+		for i, f := range a.InvFreq {
+			v := float32(fn(float64(p * f)))
+			row[i], row[half+i] = v, v
+		}
+	}
+}
+
+// fillOneHot writes [Slots, T]: column t is one at the slot of token t. Of
+// tokens that share a slot only the last is written.
+func fillOneHot(dst []float32, a chunking.Attn, b block, T int) {
+	clear(dst)
+	for t := max(0, b.n-a.Slots); t < b.n; t++ {
+		dst[slotOf(a, b.pos+t)*T+t] = 1
+	}
+}
+
+// hostInputs fills every input of f that follows from the contract and the
+// position alone.
+func (s *Session) hostInputs(in map[string]*runtime.Tensor, f *chunking.Function, b block) {
+	for i := range f.Inputs {
+		p := &f.Inputs[i]
+		a := s.e.contract.Attention[p.Kind]
+		switch p.Role {
+		case models.Mask:
+			fillMask(s.input(in, p).F, a, b, f.T, float32(s.e.contract.Mask.Blocked))
+		case models.RopeCos:
+			fillRope(s.input(in, p).F, a, b, f.T, math.Cos)
+		case models.RopeSin:
+			fillRope(s.input(in, p).F, a, b, f.T, math.Sin)
+		case models.WriteOneHot:
+			fillOneHot(s.input(in, p).F, a, b, f.T)
+		case models.WritePos:
+			s.input(in, p).I[0] = int32(slotOf(a, b.pos))
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package models
+
+import (
+	"fmt"
+
+	"github.com/smelt-go/smelt/mil"
+)
+
+// attention is grouped-query attention over the cache and the T new tokens.
+// x is [1,T,H], normed. Query heads that share a key head are rows of one
+// matrix, so keys and values are never repeated; scores against the cache and
+// against the new tokens are joined before the softmax, so the cache is never
+// copied.
+func (g *graph) attention(i int, x *mil.Value) *mil.Value {
+	c, T := g.c, g.part.T
+	p, n := fmt.Sprintf("model.layers.%d.self_attn.", i), fmt.Sprintf("layers.%d.", i)
+	kind := c.Kinds[i]
+	st := g.kv[kind]
+	rows, D := c.Heads/c.KVHeads*T, c.HeadDim
+
+	heads := func(what string, count int) *mil.Value {
+		v := g.linear(n+what+"_proj", p+what+"_proj", x, c.QKVBias, false)
+		v = g.Op("reshape", n+what+"_heads", mil.Args{"x": v, "shape": []int{1, T, count, D}})
+		if c.QKNorm && what != "v" {
+			v = g.rms(n+what+"_norm", p+what+"_norm.weight", v, false, false)
+		}
+		return g.Op("transpose", n+what+"_t", mil.Args{"x": v, "perm": []int{0, 2, 1, 3}})
+	}
+	q := g.rotate(n+"q", heads("q", c.Heads), kind)
+	k := g.rotate(n+"k", heads("k", c.KVHeads), kind)
+	v := heads("v", c.KVHeads)
+	st.newK, st.newV = append(st.newK, k), append(st.newV, v)
+	if c.AttnScale != 1 {
+		q = g.Op("mul", n+"q_scaled", mil.Args{"x": q, "y": c.AttnScale})
+	}
+	q = g.Op("reshape", n+"q_rows", mil.Args{"x": q, "shape": []int{1, c.KVHeads, rows, D}})
+
+	oldK := g.sliceAxis(n+"k_cache", st.keys, 0, st.next, st.next+1)
+	oldV := g.sliceAxis(n+"v_cache", st.values, 0, st.next, st.next+1)
+	st.next++
+	s0 := g.Op("matmul", n+"scores_cache", mil.Args{"x": q, "y": oldK, "transpose_y": true})
+	s1 := g.Op("matmul", n+"scores_new", mil.Args{"x": q, "y": k, "transpose_y": true})
+	s := g.Op("concat", n+"scores", mil.Args{"values": []*mil.Value{s0, s1}, "axis": 3})
+	s = g.softcap(n+"scores", s, c.AttnSoftcap)
+	if T > 1 {
+		s = g.Op("reshape", n+"scores_by_head", mil.Args{"x": s, "shape": []int{c.KVHeads, rows / T, T, st.slots + T}})
+	}
+	s = g.Op("add", n+"scores_masked", mil.Args{"x": s, "y": g.mask[kind]})
+	w := g.Op("softmax", n+"probs", mil.Args{"x": s, "axis": -1})
+	if T > 1 {
+		w = g.Op("reshape", n+"probs_rows", mil.Args{"x": w, "shape": []int{1, c.KVHeads, rows, st.slots + T}})
+	}
+	w0 := g.sliceAxis(n+"probs_cache", w, 3, 0, st.slots)
+	w1 := g.sliceAxis(n+"probs_new", w, 3, st.slots, st.slots+T)
+	o0 := g.Op("matmul", n+"mix_cache", mil.Args{"x": w0, "y": oldV})
+	o1 := g.Op("matmul", n+"mix_new", mil.Args{"x": w1, "y": v})
+	o := g.Op("add", n+"mix", mil.Args{"x": o0, "y": o1})
+	o = g.Op("reshape", n+"mix_heads", mil.Args{"x": o, "shape": []int{1, c.Heads, T, D}})
+	o = g.Op("transpose", n+"mix_t", mil.Args{"x": o, "perm": []int{0, 2, 1, 3}})
+	o = g.Op("reshape", n+"mix_flat", mil.Args{"x": o, "shape": []int{1, T, c.Heads * D}})
+	return g.linear(n+"attn_out", p+"o_proj", o, c.OBias, !c.Sandwich)
+}
+
+// rotate applies RoPE to [1,heads,T,D]: x·cos + [-x₂, x₁]·sin, halves paired.
+func (g *graph) rotate(name string, x *mil.Value, k Kind) *mil.Value {
+	D, r := g.c.HeadDim, g.rope[k]
+	lo := g.sliceAxis(name+".lo", x, 3, 0, D/2)
+	hi := g.sliceAxis(name+".hi", x, 3, D/2, D)
+	neg := g.Op("mul", name+".neg", mil.Args{"x": hi, "y": -1.0})
+	half := g.Op("concat", name+".half", mil.Args{"values": []*mil.Value{neg, lo}, "axis": 3})
+	a := g.Op("mul", name+".cos", mil.Args{"x": x, "y": r.cos})
+	b := g.Op("mul", name+".sin", mil.Args{"x": half, "y": r.sin})
+	return g.Op("add", name, mil.Args{"x": a, "y": b})
+}

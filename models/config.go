@@ -1,0 +1,121 @@
+package models
+
+import "fmt"
+
+// Kind is the kind of attention of a layer.
+type Kind string
+
+// The kinds of attention layers.
+const (
+	Full    Kind = "full"    // attends to every earlier position
+	Sliding Kind = "sliding" // attends to the last Window positions, itself included
+)
+
+// Config is a model configuration in normal form: every spelling that
+// config.json files use has been resolved, every default filled in.
+type Config struct {
+	Architecture string // "llama", "qwen2", "qwen3", "gemma3"
+	ModelType    string // as in config.json
+
+	Layers       int
+	Hidden       int
+	Intermediate int
+	Vocab        int
+	Heads        int
+	KVHeads      int
+	HeadDim      int
+	MaxPositions int
+
+	Eps        float64 // of every RMS norm
+	NormOffset float64 // gains are NormOffset + w: 1 for Gemma, else 0
+	QKNorm     bool    // per-head RMS norm of q and k before RoPE
+	Sandwich   bool    // norms after attention and MLP as well as before
+
+	QKVBias bool
+	OBias   bool
+	MLPBias bool
+
+	Activation   string  // "silu", "gelu_tanh", "gelu"
+	AttnScale    float64 // factor on q·k
+	AttnSoftcap  float64 // 0: none
+	FinalSoftcap float64 // 0: none
+	EmbedScale   float64 // factor on embedding rows
+	Tied         bool    // the head is the embedding table
+
+	Window int // 0 if there are no sliding layers
+	Kinds  []Kind
+	Rope   map[Kind]Rope
+
+	BOS int   // -1: none
+	EOS []int // may be empty
+
+	// Defaulted lists keys that config.json left out and for which the
+	// published default of the architecture was taken.
+	Defaulted []string
+}
+
+// HasKind reports whether any layer in [first, last) has kind k.
+func (c *Config) HasKind(k Kind, first, last int) bool { return c.CountKind(k, first, last) > 0 }
+
+// CountKind counts the layers of kind k in [first, last).
+func (c *Config) CountKind(k Kind, first, last int) int {
+	n := 0
+	for _, x := range c.Kinds[first:last] {
+		if x == k {
+			n++
+		}
+	}
+	return n
+}
+
+// AllKinds are the kinds that occur, full first.
+func (c *Config) AllKinds() []Kind {
+	var out []Kind
+	for _, k := range []Kind{Full, Sliding} {
+		if c.HasKind(k, 0, c.Layers) {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// check finds contradictions that would otherwise surface as shape errors.
+func (c *Config) check() error {
+	for _, d := range []struct {
+		name string
+		v    int
+	}{
+		{"num_hidden_layers", c.Layers}, {"hidden_size", c.Hidden}, {"intermediate_size", c.Intermediate},
+		{"vocab_size", c.Vocab}, {"num_attention_heads", c.Heads}, {"num_key_value_heads", c.KVHeads},
+		{"head_dim", c.HeadDim}, {"max_position_embeddings", c.MaxPositions},
+	} {
+		if d.v <= 0 {
+			return fmt.Errorf("%s is %d, want a positive number", d.name, d.v)
+		}
+	}
+	if c.Heads%c.KVHeads != 0 {
+		return fmt.Errorf("num_attention_heads %d is not a multiple of num_key_value_heads %d", c.Heads, c.KVHeads)
+	}
+	if c.HeadDim%2 != 0 {
+		return fmt.Errorf("head_dim %d is odd; RoPE needs pairs", c.HeadDim)
+	}
+	if c.Eps <= 0 {
+		return fmt.Errorf("rms_norm_eps is %g, want a positive number", c.Eps)
+	}
+	if len(c.Kinds) != c.Layers {
+		return fmt.Errorf("layer_types has %d entries for %d layers", len(c.Kinds), c.Layers)
+	}
+	if c.HasKind(Sliding, 0, c.Layers) && c.Window <= 0 {
+		return fmt.Errorf("sliding_window is %d but there are sliding layers", c.Window)
+	}
+	for _, k := range c.AllKinds() {
+		r, ok := c.Rope[k]
+		if !ok {
+			return fmt.Errorf("no RoPE parameters for %s layers", k)
+		}
+		if err := r.check(c.HeadDim); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package models
+
+import "github.com/smelt-go/smelt/mil"
+
+// Role says what a graph input, output or state means. Names and shapes are
+// the contract's business; a model finds its values by role and kind.
+type Role string
+
+// Roles of inputs.
+const (
+	InputIDs    Role = "input_ids"     // int32 [1,T]
+	HiddenIn    Role = "hidden_states" // [1,T,H], the residual stream
+	Mask        Role = "mask"          // [1,1,T,S+T], additive; cache slots first, then the T new tokens
+	RopeCos     Role = "rope_cos"      // [1,1,T,D]
+	RopeSin     Role = "rope_sin"      // [1,1,T,D]
+	KeyCache    Role = "key_cache"     // [n,kv,S,D], read only
+	ValueCache  Role = "value_cache"   // [n,kv,S,D], read only
+	WritePos    Role = "write_pos"     // int32 [1]: first slot written in this call
+	WriteOneHot Role = "write_one_hot" // [1,1,S,T]: column t is one-hot at the slot of token t, or zero
+)
+
+// KVState is the role of a state: [2n,kv,S,D], the keys and the values of
+// the chunk's layers of one kind, keys first.
+const KVState Role = "kv_state"
+
+// Roles of outputs.
+const (
+	HiddenOut  Role = "hidden_states_out" // [1,T,H]
+	NewKeys    Role = "new_keys"          // [n,kv,T,D], rotated
+	NewValues  Role = "new_values"        // [n,kv,T,D]
+	Logits     Role = "logits"            // [1,T,V]
+	TokenID    Role = "token_id"          // int32 [1,T], the first of the largest logits
+	TokenLogit Role = "token_logit"       // [1,T]
+)
+
+// Port declares one input, output or state of a function.
+type Port struct {
+	Name  string
+	Role  Role
+	Kind  Kind // for roles that exist once a kind of attention
+	DType mil.DType
+	Shape []int
+	// PostNorm tags HiddenOut: false is the residual stream, true the
+	// output of the final norm.
+	PostNorm bool
+}
+
+// Part is a piece of a model to build: layers [First, Last) of one function.
+type Part struct {
+	First, Last int
+	T           int // tokens a call
+	Inputs      []Port
+	States      []Port
+	Outputs     []Port
+	// Scaled announces that the residual stream will be scaled by a power of
+	// two, so every place where it is made must have a constant to scale.
+	Scaled bool
+}
+
+func find(ports []Port, r Role, k Kind) (Port, bool) {
+	for _, p := range ports {
+		if p.Role == r && (p.Kind == k || p.Kind == "") {
+			return p, true
+		}
+	}
+	return Port{}, false
+}

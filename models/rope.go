@@ -1,0 +1,76 @@
+package models
+
+import (
+	"fmt"
+	"math"
+)
+
+// Rope gives the rotary position embedding of one kind of layer.
+type Rope struct {
+	Type   string  // "default", "linear", "llama3"
+	Theta  float64 // base
+	Dim    int     // rotated dimensions: head_dim
+	Factor float64 // linear and llama3
+	// Llama 3.1's three bands.
+	LowFreqFactor  float64
+	HighFreqFactor float64
+	OriginalMax    int
+}
+
+func (r Rope) check(headDim int) error {
+	if r.Theta <= 0 {
+		return fmt.Errorf("rope_theta is %g, want a positive number", r.Theta)
+	}
+	if r.Dim != headDim {
+		return fmt.Errorf("RoPE rotates %d of %d dimensions; partial rotation is not supported for this architecture", r.Dim, headDim)
+	}
+	switch r.Type {
+	case "default":
+	case "linear":
+		if r.Factor <= 0 {
+			return fmt.Errorf("rope_scaling factor is %g, want a positive number", r.Factor)
+		}
+	case "llama3":
+		if r.Factor <= 0 || r.LowFreqFactor <= 0 || r.HighFreqFactor <= r.LowFreqFactor || r.OriginalMax <= 0 {
+			return fmt.Errorf("rope_scaling llama3 needs factor, low_freq_factor < high_freq_factor and original_max_position_embeddings")
+		}
+	default:
+		return fmt.Errorf("rope type %q is not supported (known: default, linear, llama3)", r.Type)
+	}
+	return nil
+}
+
+// InvFreq returns the Dim/2 inverse frequencies, in radians per position,
+// rounded to float32 as PyTorch computes them: θ^(-2i/Dim), then scaled.
+//
+// linear divides all of them by Factor. llama3 (Llama 3.1) divides those with
+// a wavelength above OriginalMax/LowFreqFactor, keeps those below
+// OriginalMax/HighFreqFactor and interpolates between.
+func (r Rope) InvFreq() []float32 {
+	out := make([]float32, r.Dim/2)
+	for i := range out {
+		f := float64(1 / float32(math.Pow(r.Theta, float64(float32(2*i)/float32(r.Dim)))))
+		switch r.Type {
+		case "linear":
+			f /= r.Factor
+		case "llama3":
+			f = r.llama3(f)
+		}
+		out[i] = float32(f)
+	}
+	return out
+}
+
+func (r Rope) llama3(f float64) float64 {
+	wavelen := 2 * math.Pi / f
+	low := float64(r.OriginalMax) / r.LowFreqFactor
+	high := float64(r.OriginalMax) / r.HighFreqFactor
+	switch {
+	case wavelen > low:
+		return f / r.Factor
+	case wavelen < high:
+		return f
+	}
+	smooth := (float64(r.OriginalMax)/wavelen - r.LowFreqFactor) / (r.HighFreqFactor - r.LowFreqFactor)
+	return (1-smooth)*f/r.Factor + smooth*f
+}

@@ -1,0 +1,191 @@
+package models
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/smelt-go/smelt/checkpoint"
+	"github.com/smelt-go/smelt/mil"
+)
+
+// weight presents a checkpoint tensor as an fp32 constant. It reads the
+// tensor piecewise whenever it is written, and releases its pages after.
+type weight struct{ t checkpoint.Tensor }
+
+// Type returns fp32 with the tensor's shape.
+func (w *weight) Type() mil.TensorType { return mil.T(mil.Float32, w.t.Shape()...) }
+
+// Name is the tensor's name in the checkpoint.
+func (w *weight) Name() string { return w.t.Name() }
+
+// ReadFloat32 fills dst with elements [off, off+len(dst)). A NaN or an
+// infinity is an error.
+func (w *weight) ReadFloat32(dst []float32, off int) error {
+	if err := w.t.ReadFloat32(dst, off); err != nil {
+		return err
+	}
+	for i, x := range dst {
+		if math.Float32bits(x)&0x7f800000 == 0x7f800000 {
+			return fmt.Errorf("models: tensor %q: element %d is %v (a damaged or diverged checkpoint?)", w.t.Name(), off+i, x)
+		}
+	}
+	return nil
+}
+
+// WriteTo writes little-endian float32 elements.
+func (w *weight) WriteTo(out io.Writer) (int64, error) {
+	defer checkpoint.Release(w.t)
+	const piece = 1 << 16
+	buf := make([]float32, piece)
+	bw := bufio.NewWriterSize(out, 4*piece)
+	n, total := checkpoint.NumElements(w.t), int64(0)
+	for off := 0; off < n; off += piece {
+		b := buf[:min(piece, n-off)]
+		if err := w.ReadFloat32(b, off); err != nil {
+			return total, err
+		}
+		if err := binary.Write(bw, binary.LittleEndian, b); err != nil {
+			return total, err
+		}
+		total += int64(4 * len(b))
+	}
+	return total, bw.Flush()
+}
+
+// gain reads a norm's weights and adds the architecture's offset.
+func (m *Model) gain(name string) ([]float64, error) {
+	t, ok := m.src.Tensor(name)
+	if !ok {
+		return nil, fmt.Errorf("models: tensor %q is missing", name)
+	}
+	v := make([]float32, checkpoint.NumElements(t))
+	if err := (&weight{t}).ReadFloat32(v, 0); err != nil {
+		return nil, err
+	}
+	out := make([]float64, len(v))
+	for i, x := range v {
+		out[i] = float64(x) + m.cfg.NormOffset
+	}
+	return out, nil
+}
+
+// Use says what becomes of a tensor of the checkpoint.
+type Use string
+
+// What becomes of a tensor.
+const (
+	Used   Use = "used"
+	Waived Use = "waived"
+)
+
+// WeightUse is one line of the coverage report.
+type WeightUse struct {
+	Name   string
+	Shape  []int
+	DType  string
+	Use    Use
+	Reason string // why it is waived
+}
+
+// expected lists the tensors the architecture needs, with their shapes.
+func (m *Model) expected() map[string][]int {
+	c := m.cfg
+	e := map[string][]int{
+		"model.embed_tokens.weight": {c.Vocab, c.Hidden},
+		"model.norm.weight":         {c.Hidden},
+	}
+	if !c.Tied {
+		e["lm_head.weight"] = []int{c.Vocab, c.Hidden}
+	}
+	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	for i := range c.Layers {
+		p := fmt.Sprintf("model.layers.%d.", i)
+		linear := func(name string, out, in int, bias bool) {
+			e[p+name+".weight"] = []int{out, in}
+			if bias {
+				e[p+name+".bias"] = []int{out}
+			}
+		}
+		linear("self_attn.q_proj", q, c.Hidden, c.QKVBias)
+		linear("self_attn.k_proj", kv, c.Hidden, c.QKVBias)
+		linear("self_attn.v_proj", kv, c.Hidden, c.QKVBias)
+		linear("self_attn.o_proj", c.Hidden, q, c.OBias)
+		linear("mlp.gate_proj", c.Intermediate, c.Hidden, c.MLPBias)
+		linear("mlp.up_proj", c.Intermediate, c.Hidden, c.MLPBias)
+		linear("mlp.down_proj", c.Hidden, c.Intermediate, c.MLPBias)
+		norms := []string{"input_layernorm", "post_attention_layernorm"}
+		if c.Sandwich {
+			norms = append(norms, "pre_feedforward_layernorm", "post_feedforward_layernorm")
+		}
+		for _, n := range norms {
+			e[p+n+".weight"] = []int{c.Hidden}
+		}
+		if c.QKNorm {
+			e[p+"self_attn.q_norm.weight"] = []int{c.HeadDim}
+			e[p+"self_attn.k_norm.weight"] = []int{c.HeadDim}
+		}
+	}
+	return e
+}
+
+// waive gives the reason for leaving out a tensor that is not expected.
+func (m *Model) waive(name string) (string, bool) {
+	switch {
+	case name == "lm_head.weight" && m.cfg.Tied:
+		return "the head is tied to model.embed_tokens.weight", true
+	case strings.HasSuffix(name, ".rotary_emb.inv_freq"):
+		return "RoPE frequencies are computed from config.json", true
+	}
+	return "", false
+}
+
+// cover matches the checkpoint against the architecture: every tensor is
+// used, waived with a reason, or an error; all errors are reported at once.
+func (m *Model) cover() error {
+	want := m.expected()
+	var bad []string
+	for _, name := range m.src.Names() {
+		t, _ := m.src.Tensor(name)
+		u := WeightUse{Name: name, Shape: t.Shape(), DType: t.DType().String(), Use: Used}
+		shape, ok := want[name]
+		if ok {
+			delete(want, name)
+			if !slices.Equal(shape, t.Shape()) {
+				bad = append(bad, fmt.Sprintf("tensor %q has shape %v, config.json implies %v", name, t.Shape(), shape))
+			}
+			switch t.DType() {
+			case checkpoint.BF16, checkpoint.F16, checkpoint.F32, checkpoint.F64:
+			default:
+				bad = append(bad, fmt.Sprintf("tensor %q has dtype %v, want BF16, F16, F32 or F64 (an already quantized checkpoint?)", name, t.DType()))
+			}
+		} else if u.Reason, ok = m.waive(name); ok {
+			u.Use = Waived
+		} else {
+			bad = append(bad, fmt.Sprintf("tensor %q %v is not part of %s (a different architecture, or an adapter?)", name, t.Shape(), m.cfg.Architecture))
+		}
+		m.uses = append(m.uses, u)
+	}
+	missing := make([]string, 0, len(want))
+	for name := range want {
+		missing = append(missing, name)
+	}
+	slices.Sort(missing)
+	for _, name := range missing {
+		bad = append(bad, fmt.Sprintf("tensor %q %v is missing", name, want[name]))
+	}
+	if len(bad) > 0 {
+		const show = 8
+		more := ""
+		if len(bad) > show {
+			more = fmt.Sprintf("\n  and %d more", len(bad)-show)
+			bad = bad[:show]
+		}
+		return fmt.Errorf("models: the checkpoint does not fit %s:\n  %s%s", m.cfg.Architecture, strings.Join(bad, "\n  "), more)
+	}
+	return nil
+}
