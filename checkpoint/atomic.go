@@ -26,17 +26,24 @@ func newPartial(dest string) (*partial, error) {
 	dir, base := filepath.Split(dest)
 	prefix := "." + base + "."
 	clearStale(dir, prefix)
-	f, err := os.OpenFile(dir+prefix+rand.Text()+partialSuffix, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
-	if err != nil {
-		return nil, err
-	}
-	p := &partial{dest: dest, f: f}
-	if err := lock(f); err != nil {
+	var err error
+	for range 10 {
+		var f *os.File
+		f, err = os.OpenFile(dir+prefix+rand.Text()+partialSuffix, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+		if err != nil {
+			return nil, err
+		}
+		p := &partial{dest: dest, f: f}
+		// Another writer that clears up may catch the file before it is locked.
+		if err = lock(f); err == nil {
+			if _, err = os.Stat(f.Name()); err == nil {
+				p.w = bufio.NewWriterSize(f, 1<<20)
+				return p, nil
+			}
+		}
 		p.discard()
-		return nil, err
 	}
-	p.w = bufio.NewWriterSize(f, 1<<20)
-	return p, nil
+	return nil, err
 }
 
 func clearStale(dir, prefix string) {
@@ -56,7 +63,9 @@ func clearStale(dir, prefix string) {
 
 // finish makes the content durable; publish makes it visible.
 func (p *partial) finish() error {
-	return errors.Join(p.w.Flush(), p.f.Sync())
+	err := errors.Join(p.w.Flush(), p.f.Sync())
+	p.w = nil
+	return err
 }
 
 func (p *partial) publish() error {

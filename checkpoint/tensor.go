@@ -217,7 +217,7 @@ func byteSize(dt DType, shape []int) (int64, error) {
 		return 0, err
 	}
 	hi, lo := bits.Mul64(uint64(n), uint64(dt.Bits()))
-	if hi != 0 || lo/8 > math.MaxInt64 {
+	if hi != 0 {
 		return 0, fmt.Errorf("shape %v of %v overflows", shape, dt)
 	}
 	if lo%8 != 0 {

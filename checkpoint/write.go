@@ -62,7 +62,7 @@ func stream(w io.Writer, sorted []Tensor, head []byte) error {
 		n, err := t.WriteTo(w)
 		Release(t)
 		if err != nil {
-			return fmt.Errorf("tensor %q: %w", t.Name(), err)
+			return fmt.Errorf("writing tensor %q: %w", t.Name(), err)
 		}
 		if want := NumBytes(t); n != want {
 			return fmt.Errorf("tensor %q: wrote %d bytes, %v %v has %d", t.Name(), n, t.DType(), t.Shape(), want)
@@ -203,6 +203,7 @@ func WriteSharded(dir string, tensors []Tensor, metadata map[string]string, maxS
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
+	clearStale(dir, ".model")
 	if err := writeShards(dir, shards, total, metadata); err != nil {
 		return fmt.Errorf("checkpoint: %s: %w", dir, err)
 	}
