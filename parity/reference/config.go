@@ -142,7 +142,12 @@ func (c *Config) check(o *object) {
 
 // readShape reads what every family spells alike.
 func (c *Config) readShape(o *object) {
-	c.Layers = o.size("num_hidden_layers")
+	// A damaged number must not turn into an endless list of layers.
+	const maxLayers = 4096
+	if c.Layers = o.size("num_hidden_layers"); c.Layers > maxLayers {
+		o.fail("num_hidden_layers: %d is more than the %d this package accepts", c.Layers, maxLayers)
+		c.Layers = 0
+	}
 	c.Hidden = o.size("hidden_size")
 	c.Intermediate = o.size("intermediate_size")
 	c.EmbedScale = 1
