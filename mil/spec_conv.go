@@ -227,6 +227,21 @@ func (w *Window) TransposedOut(i, in int) int {
 	return (in-1)*w.Strides[i] + w.Extent(i) - lo - hi
 }
 
+// TransposedBefore is what conv_transpose cuts off before spatial axis i.
+func (w *Window) TransposedBefore(i, in int) int {
+	switch w.PadType {
+	case "custom":
+		return w.Pad[2*i]
+	case "same", "same_lower":
+		total := max(0, (in-1)*w.Strides[i]+w.Extent(i)-in*w.Strides[i])
+		if w.PadType == "same_lower" {
+			return total - total/2
+		}
+		return total / 2
+	}
+	return 0
+}
+
 func inferPool(c *Infer) ([]Type, error) {
 	x := c.T("x")
 	n := x.Rank() - 2

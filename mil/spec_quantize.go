@@ -6,19 +6,19 @@ import "fmt"
 
 var quantizeSpecs = []OpSpec{
 	op("quantize", "clamp(round(input / scale) + zero_point) to int8 or uint8", inferQuantize,
-		req("input", Floats).bind("F"), optAttr("zero_point", quantized, nil), attr("scale", Floats).bind("F"),
+		req("input", Floats).bind("F"), optAttr("zero_point", eightBit, nil), attr("scale", Floats).bind("F"),
 		optAttr("axis", Ints32, nil), attr("output_dtype", Strings)).from(CoreML7),
 	op("dequantize", "scale * (input - zero_point)", inferDequantize,
-		req("input", quantized).bind("Q"), optAttr("zero_point", quantized, nil).bind("Q"), attr("scale", Floats),
+		req("input", eightBit).bind("Q"), optAttr("zero_point", eightBit, nil).bind("Q"), attr("scale", Floats),
 		optAttr("axis", Ints32, nil)).from(CoreML7),
 }
 
-var quantized = Dom(Int8, UInt8)
+var eightBit = Dom(Int8, UInt8)
 
 func inferQuantize(c *Infer) ([]Type, error) {
 	name := c.Str("output_dtype", "")
 	d, err := ParseDType(name)
-	if err != nil || !quantized.Has(d) {
+	if err != nil || !eightBit.Has(d) {
 		return nil, fmt.Errorf("output_dtype %q (want int8 or uint8)", name)
 	}
 	if c.Has("zero_point") && c.T("zero_point").DType != d {
