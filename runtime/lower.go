@@ -29,7 +29,9 @@ type instr struct {
 type lowerer func(l *lowering, op *mil.Op) (instr, error)
 
 // lowerers has one entry for every operator that the interpreter executes.
-var lowerers = joinLowerers(elementwiseLowerers)
+var lowerers = joinLowerers(
+	elementwiseLowerers, activationLowerers, reductionLowerers, linearLowerers, normLowerers, convLowerers, quantizeLowerers, sortLowerers,
+)
 
 func joinLowerers(groups ...map[string]lowerer) map[string]lowerer {
 	m := map[string]lowerer{}
