@@ -175,3 +175,6 @@ func (f *File) Close() error {
 func (f *File) errorf(format string, args ...any) error {
 	return fmt.Errorf("milblob: %s: "+format, append([]any{f.name}, args...)...)
 }
+
+// Len is the size of the file in bytes.
+func (f *File) Len() int64 { return int64(len(f.data)) }
