@@ -1,0 +1,174 @@
+package pass
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"reflect"
+
+	"github.com/smelt-go/smelt/mil"
+)
+
+// Keyed is a constant that knows its identity: two constants with equal keys
+// have equal contents, whatever object they are. Keys are comparable values.
+// It spares reading a weight only to find that it is another one's twin.
+type Keyed interface{ Key() any }
+
+// keyOf is the constant's identity: its key, else the object itself.
+func keyOf(c mil.Const) any {
+	if k, ok := c.(Keyed); ok {
+		return k.Key()
+	}
+	if !reflect.TypeOf(c).Comparable() {
+		return new(byte) // an identity of its own
+	}
+	return c
+}
+
+// Equals finds equal constants: out[i] is the index of the first constant
+// that has the type and contents of cs[i]. Use it to share weights between
+// functions or between chunks. Contents are compared by SHA-256, streamed,
+// and only where identity does not decide: a constant that is the only one of
+// its type is never read.
+func Equals(cs []mil.Const) ([]int, error) {
+	out := make([]int, len(cs))
+	byKey := map[any]int{}
+	byType := map[string][]int{} // distinct identities of a type
+	var types []string           // in order of appearance, so that errors are too
+	for i, c := range cs {
+		k := keyOf(c)
+		if j, ok := byKey[k]; ok && cs[j].Type().Equal(c.Type()) {
+			out[i] = j
+			continue
+		}
+		byKey[k], out[i] = i, i
+		t := c.Type().String()
+		if byType[t] == nil {
+			types = append(types, t)
+		}
+		byType[t] = append(byType[t], i)
+	}
+	twin := map[int]int{}
+	for _, t := range types {
+		is := byType[t]
+		if len(is) == 1 {
+			continue
+		}
+		seen := map[[sha256.Size]byte]int{}
+		for _, i := range is {
+			h, err := hash(cs[i])
+			if err != nil {
+				return nil, err
+			}
+			if j, ok := seen[h]; ok {
+				twin[i] = j
+			} else {
+				seen[h] = i
+			}
+		}
+	}
+	for i, j := range out {
+		if k, ok := twin[j]; ok {
+			out[i] = k
+		}
+	}
+	return out, nil
+}
+
+func hash(c mil.Const) (sum [sha256.Size]byte, err error) {
+	h := sha256.New()
+	if l, ok := c.(*mil.Literal); ok && l.T.DType == mil.String {
+		for _, s := range l.Strs {
+			fmt.Fprintf(h, "%q", s)
+		}
+	} else if _, err := c.WriteTo(h); err != nil {
+		return sum, err
+	}
+	h.Sum(sum[:0])
+	return sum, nil
+}
+
+// DedupConsts makes equal constants one: inside a function, a const op that
+// repeats an earlier one visible to it, with the same tags, is dropped; across
+// functions, equal constants share one Const. Equality is exact, bit by bit.
+func DedupConsts(p *mil.Program) error {
+	var ops []*mil.Op
+	var inline []*mil.Value
+	var cs []mil.Const
+	for _, name := range p.Names() {
+		p.Functions[name].Body.Walk(func(o *mil.Op) {
+			if o.IsConst() {
+				ops = append(ops, o)
+			}
+			for _, a := range o.Args {
+				for _, v := range a.Values {
+					if v.Inline() {
+						inline = append(inline, v)
+					}
+				}
+			}
+		})
+	}
+	for _, o := range ops {
+		cs = append(cs, o.Out().Const)
+	}
+	for _, v := range inline {
+		cs = append(cs, v.Const)
+	}
+	first, err := Equals(cs)
+	if err != nil {
+		return err
+	}
+	for i, o := range ops {
+		o.Out().Const = cs[first[i]]
+	}
+	for i, v := range inline {
+		v.Const = cs[first[len(ops)+i]]
+	}
+	class := map[*mil.Op]int{}
+	for i, o := range ops {
+		class[o] = first[i]
+	}
+	for _, name := range p.Names() {
+		f := p.Functions[name]
+		uses := usesOf(f)
+		mergeConsts(f.Body, class, uses, nil)
+	}
+	return nil
+}
+
+// mergeConsts drops the repeated const ops of b. outer are the classes that
+// the enclosing blocks have already defined.
+func mergeConsts(b *mil.Block, class map[*mil.Op]int, uses map[*mil.Value][]use, outer []map[int][]*mil.Op) {
+	mine := map[int][]*mil.Op{}
+	scopes := append(outer[:len(outer):len(outer)], mine)
+	kept := b.Ops[:0]
+	for _, o := range b.Ops {
+		for _, n := range o.Blocks {
+			mergeConsts(n, class, uses, scopes)
+		}
+		if o.IsConst() {
+			if twin := findTwin(o, class[o], scopes); twin != nil {
+				for _, u := range uses[o.Out()] {
+					u.set(twin.Out())
+				}
+				continue
+			}
+			mine[class[o]] = append(mine[class[o]], o)
+		}
+		kept = append(kept, o)
+	}
+	clear(b.Ops[len(kept):])
+	b.Ops = kept
+}
+
+func findTwin(o *mil.Op, class int, scopes []map[int][]*mil.Op) *mil.Op {
+	for _, s := range scopes {
+		for _, c := range s[class] {
+			if maps.Equal(c.Tags, o.Tags) {
+				return c
+			}
+		}
+	}
+	return nil
+}
