@@ -183,8 +183,7 @@ func (c *Infer) floatLiteral(p *Param, dom Domain, d DType, shape []int, v []flo
 				return nil, fmt.Errorf("%s: %v does not fit fp16", p.Name, x)
 			}
 		}
-		free := p.Bind == "" || p.FreeSince != 0 && c.Opset >= p.FreeSince
-		if tiny && free && dom.Has(Float32) {
+		if tiny && c.Spec.Alone(c.Op, p, c.Opset) && dom.Has(Float32) {
 			d = Float32
 		} else if tiny {
 			w := make([]float64, len(v))
@@ -228,12 +227,13 @@ func (c *Infer) literalDType(p *Param, dom Domain, integral bool) DType {
 // groupDType is the element type that the already bound members of p's Bind
 // group have.
 func (c *Infer) groupDType(p *Param) DType {
-	if p.Bind == "" {
+	g := p.Group(c.Opset)
+	if g == "" {
 		return InvalidDType
 	}
 	for _, a := range c.Op.Args {
 		q := c.Spec.Param(a.Param)
-		if q == nil || q == p || q.Bind != p.Bind || len(a.Values) == 0 {
+		if q == nil || q.Name == p.Name || q.Group(c.Opset) != g || len(a.Values) == 0 {
 			continue
 		}
 		if t, ok := a.Values[0].Tensor(); ok {

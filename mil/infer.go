@@ -110,16 +110,8 @@ func (c *Infer) DefaultConst(p *Param) Const {
 // floatDType is the type a floating point literal for p takes: that of its
 // Bind group, else of x, else fp32.
 func (c *Infer) floatDType(p *Param) DType {
-	for _, a := range c.Op.Args {
-		q := c.Spec.Param(a.Param)
-		if q == nil || q.Name == p.Name || len(a.Values) == 0 {
-			continue
-		}
-		if p.Bind != "" && q.Bind == p.Bind {
-			if t, ok := a.Values[0].Tensor(); ok && t.DType.IsFloat() {
-				return t.DType
-			}
-		}
+	if d := c.groupDType(p); d.IsFloat() {
+		return d
 	}
 	if t, ok := tensorOf(c.Op.In("x")); ok && t.DType.IsFloat() {
 		return t.DType

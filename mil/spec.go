@@ -38,7 +38,9 @@ type Param struct {
 	Variadic bool
 	Since    Opset // first opset that knows the parameter
 	// Bind names a group of parameters that must share one element type.
-	// From opset FreeSince on (if not zero) the binding is lifted.
+	// From opset FreeSince on (if not zero) the parameter leaves the group;
+	// parameters that have left it still share a type among themselves
+	// (layer_norm's gamma, beta and epsilon).
 	Bind      string
 	FreeSince Opset
 	// State parameters take a StateType.
@@ -51,6 +53,30 @@ func (p *Param) DomainAt(o Opset) Domain {
 		return p.Wide
 	}
 	return p.Domain
+}
+
+// Group names the group of parameters that p shares an element type with in
+// the given opset; "" is none.
+func (p *Param) Group(o Opset) string {
+	if p.Bind != "" && p.FreeSince != 0 && o >= p.FreeSince {
+		return p.Bind + "'"
+	}
+	return p.Bind
+}
+
+// Alone reports whether p shares its element type with no other parameter
+// that op binds.
+func (s *OpSpec) Alone(op *Op, p *Param, o Opset) bool {
+	g := p.Group(o)
+	if g == "" {
+		return true
+	}
+	for _, a := range op.Args {
+		if q := s.Param(a.Param); q != nil && q.Name != p.Name && q.Group(o) == g && len(a.Values) > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // Param returns the parameter called name, or nil.

@@ -128,7 +128,8 @@ func (c *argCheck) bindGroups() {
 	groups := map[string]lead{}
 	for i := range c.spec.Params {
 		p := &c.spec.Params[i]
-		if p.Bind == "" || p.FreeSince != 0 && c.opset >= p.FreeSince {
+		group := p.Group(c.opset)
+		if group == "" {
 			continue
 		}
 		for _, v := range c.op.Ins(p.Name) {
@@ -136,9 +137,9 @@ func (c *argCheck) bindGroups() {
 			if !ok {
 				continue
 			}
-			g, ok := groups[p.Bind]
+			g, ok := groups[group]
 			if !ok {
-				groups[p.Bind] = lead{p.Name, t.DType}
+				groups[group] = lead{p.Name, t.DType}
 			} else if g.dtype != t.DType {
 				lenient := g.dtype.IsFloat() && t.DType.IsFloat()
 				c.fail("bind", p.Name, lenient, "is %v, but %s is %v: both must have one element type", t.DType, g.name, g.dtype)

@@ -48,8 +48,8 @@ func wantsFull(o *mil.Op, p *mil.Param, v *mil.Value, opset mil.Opset) bool {
 	if o.Tags[TagKeep] == KeepFP32 || v.Op.Tags[TagKeep] == KeepFP32 {
 		return true
 	}
-	free := p != nil && (p.Bind == "" || p.FreeSince != 0 && opset >= p.FreeSince)
-	if !free || !p.Const || !p.DomainAt(opset).Has(mil.Float32) || p.Name != "epsilon" {
+	spec, ok := mil.Spec(o.Kind)
+	if !ok || p == nil || p.Name != "epsilon" || !p.DomainAt(opset).Has(mil.Float32) || !spec.Alone(o, p, opset) {
 		return false
 	}
 	x, ok := scalar(v.Const)
