@@ -94,8 +94,9 @@ func (v *verifier) state(x *Value, t StateType) {
 	if v.fn.Opset < CoreML8 {
 		v.report("state", false, x.Name, "states need CoreML8, the function has %v", v.fn.Opset)
 	}
-	if t.Tensor.DType != Float16 {
-		v.report("state", true, x.Name, "a state must be fp16, not %v", t.Tensor.DType)
+	// fp32 states exist until a program is lowered; files hold fp16 only.
+	if !Floats.Has(t.Tensor.DType) {
+		v.report("state", true, x.Name, "a state must be fp16 (fp32 until lowered), not %v", t.Tensor.DType)
 	}
 	if t.Tensor.NumElements() < 0 {
 		v.report("state", false, x.Name, "the state %v must have a fixed shape", t.Tensor)

@@ -1,0 +1,180 @@
+package conversion
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/smelt-go/smelt/checkpoint"
+	"github.com/smelt-go/smelt/chunking"
+	"github.com/smelt-go/smelt/internal/atomicdir"
+	"github.com/smelt-go/smelt/mil"
+	"github.com/smelt-go/smelt/mil/pass"
+	"github.com/smelt-go/smelt/mlpackage"
+)
+
+// Opset of the programs that Convert writes: iOS 18 and macOS 15, the first
+// with states and several functions a package.
+const Opset = mil.CoreML8
+
+// Convert writes a bundle of the Hugging Face model in src to the directory
+// out. The bundle appears whole or not at all; an existing one is replaced
+// only if o.Force is set.
+func Convert(ctx context.Context, src, out string, o Options) (*Report, error) {
+	if _, err := os.Stat(out); err == nil && !o.Force {
+		return nil, fmt.Errorf("conversion: %s exists already (use --force to replace it)", out)
+	}
+	s, err := OpenSource(src, o.IgnoreKeys...)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	cfg := s.Model.Config()
+	if o, err = o.withDefaults(cfg); err != nil {
+		return nil, err
+	}
+	size := sizes(s.Model, o.Compute, o.Embed)
+	cut, err := o.cut(size)
+	if err != nil {
+		return nil, err
+	}
+	c, err := chunking.Design(cfg, chunking.Options{Context: o.Context, Ranges: cut, Functions: o.Functions,
+		KV: o.KV, Embed: o.Embed, Head: o.Head, Compute: o.Compute})
+	if err != nil {
+		return nil, err
+	}
+	c.Model.EOS = s.endTokens()
+	rep := newReport(s, c)
+	if err := s.scale(ctx, c, o, rep); err != nil {
+		return nil, err
+	}
+	err = atomicdir.Write(out, o.Force, func(dir string) error { return s.write(ctx, dir, c, o, rep) })
+	if err != nil {
+		return nil, err
+	}
+	return rep, nil
+}
+
+// scale decides the residual scale of fp16 bundles.
+func (s *Source) scale(ctx context.Context, c *chunking.Contract, o Options, rep *Report) error {
+	switch {
+	case o.ResidualScale != 0:
+		c.SetResidualScale(o.ResidualScale)
+		return c.Validate()
+	case o.Compute != "fp16":
+		return nil
+	}
+	o.progress("probing ranges", 0, 1)
+	p, err := s.probe(ctx)
+	if err != nil {
+		return fmt.Errorf("conversion: range probe: %w", err)
+	}
+	o.progress("probing ranges", 1, 1)
+	rep.Probe = p
+	c.SetResidualScale(p.Scale)
+	return nil
+}
+
+func (o Options) progress(stage string, done, total int64) {
+	if o.Progress != nil {
+		o.Progress(stage, done, total)
+	}
+}
+
+// write fills the bundle directory.
+func (s *Source) write(ctx context.Context, dir string, c *chunking.Contract, o Options, rep *Report) error {
+	for i := range c.Chunks {
+		ch := &c.Chunks[i]
+		p, err := s.Program(c, ch)
+		if err != nil {
+			return err
+		}
+		r, err := mlpackage.Write(ctx, filepath.Join(dir, ch.File), p, mlpackage.WriteOptions{
+			Metadata: metadata(c, ch),
+			Progress: func(done, total int64) { o.progress("writing "+ch.Name, done, total) },
+		})
+		if err != nil {
+			return err
+		}
+		rep.addChunk(ch, r)
+	}
+	if c.Embedding.Mode == chunking.EmbedSidecar {
+		if err := s.writeTable(filepath.Join(dir, c.Embedding.File), c); err != nil {
+			return err
+		}
+	}
+	files, err := s.copyPassengers(filepath.Join(dir, chunking.HFDir))
+	if err != nil {
+		return err
+	}
+	rep.Files = files
+	contract, err := c.Marshal()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, chunking.ContractFile), contract, 0o644); err != nil {
+		return fmt.Errorf("conversion: %w", err)
+	}
+	text, err := json.MarshalIndent(rep, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, chunking.ReportFile), append(text, '\n'), 0o644); err != nil {
+		return fmt.Errorf("conversion: %w", err)
+	}
+	return nil
+}
+
+// Program builds the ML Program of one chunk: all its functions, lowered to
+// the contract's precision, with shared constants.
+func (s *Source) Program(c *chunking.Contract, ch *chunking.Chunk) (*mil.Program, error) {
+	p := mil.NewProgram()
+	for i := range ch.Functions {
+		f := &ch.Functions[i]
+		name := f.Name
+		if len(ch.Functions) == 1 {
+			name = "main"
+		}
+		part, err := c.Part(ch, f)
+		if err != nil {
+			return nil, err
+		}
+		b := mil.NewBuilder(name, Opset)
+		if err := s.Model.Build(b, part); err != nil {
+			return nil, fmt.Errorf("conversion: %s: %s: %w", ch.Name, f.Name, err)
+		}
+		fn, err := b.Func()
+		if err != nil {
+			return nil, fmt.Errorf("conversion: %s: %s: %w", ch.Name, f.Name, err)
+		}
+		p.Functions[name] = fn
+		if f.Kind == chunking.Decode {
+			p.Default = name
+		}
+	}
+	if err := pass.Pipeline(p, pass.Standard(c.ResidualScale, c.Compute == "fp16")...); err != nil {
+		return nil, fmt.Errorf("conversion: %s: %w", ch.Name, err)
+	}
+	return p, nil
+}
+
+// writeTable writes the embedding sidecar, in the type of the checkpoint; F64
+// is narrowed to F32.
+func (s *Source) writeTable(path string, c *chunking.Contract) error {
+	t := s.Model.Embedding()
+	if t.DType() == checkpoint.F64 {
+		t = checkpoint.AsType(t, checkpoint.F32)
+	}
+	t = checkpoint.Rename(t, c.Embedding.Tensor)
+	defer checkpoint.Release(t)
+	return checkpoint.WriteFile(path, []checkpoint.Tensor{t}, nil)
+}
+
+func metadata(c *chunking.Contract, ch *chunking.Chunk) mlpackage.Metadata {
+	return mlpackage.Metadata{
+		ShortDescription: fmt.Sprintf("%s layers %d-%d of %d, written by smelt", c.Model.Architecture, ch.First, ch.Last, c.Model.Layers),
+		UserDefined:      map[string]string{"smelt.chunk": ch.Name, "smelt.layers": fmt.Sprintf("%d-%d", ch.First, ch.Last)},
+	}
+}

@@ -1,0 +1,97 @@
+package conversion
+
+import (
+	"fmt"
+
+	"github.com/smelt-go/smelt/chunking"
+	"github.com/smelt-go/smelt/models"
+)
+
+// Defaults of Options.
+const (
+	DefaultContext       = 2048
+	DefaultMaxChunkBytes = 950_000_000 // what a Neural Engine program is known to take
+	DefaultPrefill       = 64
+	DefaultVerify        = 4
+)
+
+// Options configures Convert. The zero value converts to fp16 with tensor
+// caches, a sidecar embedding and as few chunks as fit DefaultMaxChunkBytes.
+type Options struct {
+	Context int // 0: min(DefaultContext, max_position_embeddings)
+
+	// At most one of these; none means MaxChunkBytes = DefaultMaxChunkBytes.
+	Chunks        int
+	Layers        string // "0-8,8-16"
+	MaxChunkBytes int64
+
+	Functions []chunking.FunctionSpec // nil: decode, prefill:64, verify:4
+	KV        string                  // chunking.KVTensor (default) or KVState
+	Embed     string                  // chunking.EmbedSidecar (default) or EmbedGraph
+	Head      chunking.Head           // zero: token and logits
+	Compute   string                  // "fp16" (default) or "fp32"
+
+	// ResidualScale overrides the power of two found by the range probe; 0
+	// means probe.
+	ResidualScale float64
+	// IgnoreKeys are config.json keys to accept unread.
+	IgnoreKeys []string
+	Force      bool
+
+	// Progress, if not nil, is told what is being done, in bytes or steps.
+	Progress func(stage string, done, total int64)
+}
+
+func (o Options) withDefaults(cfg *models.Config) (Options, error) {
+	if o.Context == 0 {
+		o.Context = min(DefaultContext, cfg.MaxPositions)
+	}
+	if o.Functions == nil {
+		o.Functions = []chunking.FunctionSpec{{Kind: chunking.Decode, T: 1}}
+		if n := min(DefaultPrefill, o.Context); n > 1 {
+			o.Functions = append(o.Functions, chunking.FunctionSpec{Kind: chunking.Prefill, T: n})
+		}
+		if n := min(DefaultVerify, o.Context); n > 1 {
+			o.Functions = append(o.Functions, chunking.FunctionSpec{Kind: chunking.Verify, T: n})
+		}
+	}
+	if o.KV == "" {
+		o.KV = chunking.KVTensor
+	}
+	if o.Embed == "" {
+		o.Embed = chunking.EmbedSidecar
+	}
+	if o.Head == (chunking.Head{}) {
+		o.Head = chunking.Head{Token: true, Logits: true}
+	}
+	if o.Compute == "" {
+		o.Compute = "fp16"
+	}
+	given := 0
+	for _, set := range []bool{o.Chunks != 0, o.Layers != "", o.MaxChunkBytes != 0} {
+		if set {
+			given++
+		}
+	}
+	if given > 1 {
+		return o, fmt.Errorf("conversion: give only one of chunks, layers and max-chunk-bytes")
+	}
+	if given == 0 {
+		o.MaxChunkBytes = DefaultMaxChunkBytes
+	}
+	if o.MaxChunkBytes < 0 {
+		return o, fmt.Errorf("conversion: max-chunk-bytes is %d, want a positive number", o.MaxChunkBytes)
+	}
+	return o, nil
+}
+
+// cut chooses the layer ranges of the chunks.
+func (o Options) cut(s chunking.Sizes) ([]chunking.Range, error) {
+	switch {
+	case o.Layers != "":
+		return chunking.ParseRanges(o.Layers, len(s.Layers))
+	case o.Chunks != 0:
+		return chunking.CutInto(o.Chunks, s)
+	}
+	return chunking.CutUnder(o.MaxChunkBytes, s)
+}

@@ -1,0 +1,119 @@
+package conversion
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/smelt-go/smelt/checkpoint"
+	"github.com/smelt-go/smelt/chunking"
+	"github.com/smelt-go/smelt/models"
+)
+
+// Source is an opened Hugging Face directory.
+type Source struct {
+	Dir   string
+	Model *models.Model
+	view  *checkpoint.View
+	ckpt  *checkpoint.Checkpoint
+}
+
+// OpenSource opens dir, matches its tensors with the architecture that
+// config.json names and sets tensors of other modalities aside.
+func OpenSource(dir string, ignoreKeys ...string) (*Source, error) {
+	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err != nil {
+		return nil, fmt.Errorf("conversion: %s is not a Hugging Face model directory: %w", dir, err)
+	}
+	ckpt, err := checkpoint.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	view := ckpt.Text()
+	m, err := models.New(bytes.NewReader(config), view, ignoreKeys...)
+	if err != nil {
+		ckpt.Close()
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	return &Source{Dir: dir, Model: m, view: view, ckpt: ckpt}, nil
+}
+
+// Close releases the checkpoint's files.
+func (s *Source) Close() error { return s.ckpt.Close() }
+
+// endTokens returns the ids that end a text: those of config.json and of
+// generation_config.json.
+func (s *Source) endTokens() []int {
+	ids := slices.Clone(s.Model.Config().EOS)
+	data, err := os.ReadFile(filepath.Join(s.Dir, "generation_config.json"))
+	if err != nil {
+		return ids
+	}
+	var g struct {
+		EOS json.RawMessage `json:"eos_token_id"`
+	}
+	if json.Unmarshal(data, &g) != nil {
+		return ids
+	}
+	var one int
+	var many []int
+	if json.Unmarshal(g.EOS, &one) == nil && len(g.EOS) > 0 && string(g.EOS) != "null" {
+		many = []int{one}
+	} else {
+		_ = json.Unmarshal(g.EOS, &many)
+	}
+	for _, id := range many {
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// sizes are the bytes of layers, embedding and head at the given precision.
+func sizes(m *models.Model, compute, embed string) chunking.Sizes {
+	cfg, width := m.Config(), int64(2)
+	if compute == "fp32" {
+		width = 4
+	}
+	table := int64(cfg.Vocab) * int64(cfg.Hidden) * width
+	s := chunking.Sizes{Last: table, Tied: cfg.Tied}
+	if embed == chunking.EmbedGraph {
+		s.First = table
+	}
+	for i := range cfg.Layers {
+		s.Layers = append(s.Layers, m.LayerElements(i)*width)
+	}
+	return s
+}
+
+// passengers are the files of the source that travel with a bundle.
+var passengers = []string{
+	"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+	"special_tokens_map.json", "chat_template.jinja", "chat_template.json",
+}
+
+// copyPassengers copies the source's small files into dir and returns their names.
+func (s *Source) copyPassengers(dir string) ([]string, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("conversion: %w", err)
+	}
+	var names []string
+	for _, name := range passengers {
+		data, err := os.ReadFile(filepath.Join(s.Dir, name))
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), data, 0o644)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("conversion: copy %s: %w", name, err)
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
