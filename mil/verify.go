@@ -70,9 +70,17 @@ func VerifyLoose(p *Program) (warnings []Finding, err error) {
 	return warnings, joinFindings(fs)
 }
 
-// VerifyFunction is Verify for one function alone.
+// VerifyDraft is Verify for a program between two passes: states may still be
+// fp32, as models build them. No file may hold those.
+func VerifyDraft(p *Program) error {
+	v := &verifier{draft: true}
+	v.program(p)
+	return joinFindings(v.found)
+}
+
+// VerifyFunction is VerifyDraft for one function alone.
 func VerifyFunction(f *Function) error {
-	v := &verifier{}
+	v := &verifier{draft: true}
 	v.function(f)
 	return joinFindings(v.found)
 }
@@ -109,6 +117,7 @@ func joinFindings(fs []Finding) error {
 // verifier holds the state of one verification.
 type verifier struct {
 	loose bool
+	draft bool
 	found []Finding
 
 	fn    *Function

@@ -197,6 +197,7 @@ func (v *verifier) checkOp(o *Op) {
 	}
 	if defined && !bad {
 		v.types(o, s)
+		v.emission(o)
 	}
 	v.defineAll(o)
 }

@@ -33,7 +33,7 @@ func (v *verifier) constOp(o *Op) {
 // opset's files and that an op can read.
 func storable(o Opset) Domain {
 	d := Dom(Bool, String, Float16, Float32, Int32, UInt8, Int8, UInt32)
-	if o >= CoreML7 {
+	if o >= CoreML6 {
 		d |= Dom(Int16, UInt16)
 	}
 	if o >= CoreML8 {
@@ -94,9 +94,10 @@ func (v *verifier) state(x *Value, t StateType) {
 	if v.fn.Opset < CoreML8 {
 		v.report("state", false, x.Name, "states need CoreML8, the function has %v", v.fn.Opset)
 	}
-	// fp32 states exist until a program is lowered; files hold fp16 only.
-	if !Floats.Has(t.Tensor.DType) {
-		v.report("state", true, x.Name, "a state must be fp16 (fp32 until lowered), not %v", t.Tensor.DType)
+	switch d := t.Tensor.DType; {
+	case d == Float16, d == Float32 && v.draft:
+	default:
+		v.report("state", d == Int8, x.Name, "a state must be fp16, not %v", d)
 	}
 	if t.Tensor.NumElements() < 0 {
 		v.report("state", false, x.Name, "the state %v must have a fixed shape", t.Tensor)

@@ -26,18 +26,18 @@ func Standard(residual float64, fp16 bool) []Pass {
 	return append(ps, Pass{"dedup", DedupConsts}, Pass{"deadcode", DeadCode}, Pass{"names", Names})
 }
 
-// Pipeline verifies p, then runs the passes in order and verifies p again
-// after each, so that the pass that breaks a program is the one blamed. After
+// Pipeline verifies p (mil.VerifyDraft), then runs the passes in order and
+// verifies p again after each, so that the pass that breaks a program is the one blamed. After
 // an error the program is in an undefined state.
 func Pipeline(p *mil.Program, passes ...Pass) error {
-	if err := mil.Verify(p); err != nil {
+	if err := mil.VerifyDraft(p); err != nil {
 		return fmt.Errorf("pass: the program is wrong before any pass: %w", err)
 	}
 	for _, ps := range passes {
 		if err := ps.Run(p); err != nil {
 			return fmt.Errorf("pass: %s: %w", ps.Name, err)
 		}
-		if err := mil.Verify(p); err != nil {
+		if err := mil.VerifyDraft(p); err != nil {
 			return fmt.Errorf("pass: the program is wrong after %s: %w", ps.Name, err)
 		}
 	}
