@@ -93,7 +93,7 @@ func TestConformance(t *testing.T) {
 	if err != nil || len(zips) == 0 {
 		t.Fatalf("no zips in %s (%v)", dir, err)
 	}
-	counts := tally{}
+	counts := tally{"": new([3]int)}
 	for _, path := range zips {
 		z, err := zip.OpenReader(path)
 		if err != nil {

@@ -24,7 +24,7 @@ func lowerLinear(l *lowering, op *mil.Op) (instr, error) {
 	return instr{alias: -1, run: func(f *frame) error {
 		x, w, b := f.t[in[0]], f.t[in[1]], f.optional(in[2])
 		n, r := len(w.Shape), len(x.Shape)
-		if n != 2 || r < 1 || x.Shape[r-1] != w.Shape[1] || (x.F == nil) != (w.F == nil) {
+		if n != 2 || r < 1 || x.Shape[r-1] != w.Shape[1] {
 			return fmt.Errorf("x is %v, weight is %v", x, w)
 		}
 		if err := wantLen("bias", b, w.Shape[0]); err != nil {
@@ -36,13 +36,39 @@ func lowerLinear(l *lowering, op *mil.Op) (instr, error) {
 		if b == nil {
 			b = &Tensor{}
 		}
-		if out.F != nil {
-			matmulNT[float32, float64](f, out.F, x.F, w.F, b.F, m, dout, k)
-		} else {
+		if x.F == nil && w.F == nil {
 			matmulNT[int32, int32](f, out.I, x.I, w.I, b.I, m, dout, k)
+			return nil
 		}
+		inFloats(f, out, func(dst []float32) {
+			matmulNT[float32, float64](f, dst, floats(x), floats(w), floats(b), m, dout, k)
+		})
 		return nil
 	}}, nil
+}
+
+// floats is the elements of t as floating point numbers, nil for no elements.
+func floats(t *Tensor) []float32 {
+	if t.F != nil || t.I == nil {
+		return t.F
+	}
+	out := make([]float32, len(t.I))
+	for i, v := range t.I {
+		out[i] = float32(v)
+	}
+	return out
+}
+
+// inFloats fills t with what body computes in floating point; an integer t
+// takes it truncated (operands of mixed kind are legal from CoreML7 on).
+func inFloats(f *frame, t *Tensor, body func(dst []float32)) {
+	if t.F != nil {
+		body(t.F)
+		return
+	}
+	tmp := make([]float32, len(t.I))
+	body(tmp)
+	mapInto(f, t.I, tmp, truncate)
 }
 
 func lowerMatmul(l *lowering, op *mil.Op) (instr, error) {
@@ -66,15 +92,14 @@ func lowerMatmul(l *lowering, op *mil.Op) (instr, error) {
 		if err != nil {
 			return err
 		}
-		if (x.F == nil) != (y.F == nil) {
-			return fmt.Errorf("x is %v, y is %v", x, y)
-		}
 		out := f.out(o, ot.DType, shape...)
-		if out.F != nil {
-			batchMatmul[float32, float64](f, out.F, matrices(x.Shape, x.F, tx, false), matrices(y.Shape, y.F, ty, true))
-		} else {
+		if x.F == nil && y.F == nil {
 			batchMatmul[int32, int32](f, out.I, matrices(x.Shape, x.I, tx, false), matrices(y.Shape, y.I, ty, true))
+			return nil
 		}
+		inFloats(f, out, func(dst []float32) {
+			batchMatmul[float32, float64](f, dst, matrices(x.Shape, floats(x), tx, false), matrices(y.Shape, floats(y), ty, true))
+		})
 		return nil
 	}}, nil
 }
