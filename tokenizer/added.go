@@ -190,9 +190,12 @@ func (f *tokenFinder) cut(pieces []piece) []piece {
 			if tok.rstrip {
 				end = run(s, end, classSpace, true)
 			}
-			start = min(start, end)
 			text(start)
-			out = append(out, piece{text: s[start:end], id: tok.id})
+			// A token whose text lies in white space that the one before it
+			// took along is gone with it, if it strips on the left itself.
+			if start < end {
+				out = append(out, piece{text: s[start:end], id: tok.id})
+			}
 			done = end
 		}
 		text(len(s))

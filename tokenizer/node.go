@@ -132,6 +132,24 @@ func (n node) typeName() string {
 	return ""
 }
 
+// find returns the first object in n, itself included, that match takes.
+func (n node) find(match func(node) bool) *node {
+	if n.kind == objectNode && match(n) {
+		return &n
+	}
+	for _, item := range n.items {
+		if found := item.find(match); found != nil {
+			return found
+		}
+	}
+	for _, f := range n.fields {
+		if found := f.value.find(match); found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
 func (n node) boolean() (bool, error) { return n.truth, n.want(boolNode) }
 
 func (n node) str() (string, error) { return n.text, n.want(stringNode) }

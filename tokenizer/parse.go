@@ -80,6 +80,9 @@ func (t *Tokenizer) build(parts map[string]node) error {
 	if t.pre, err = buildPreTokenizer(parts["pre_tokenizer"]); err != nil {
 		return err
 	}
+	if err := checkFirst(parts["normalizer"], parts["pre_tokenizer"]); err != nil {
+		return err
+	}
 	if t.decode, err = buildDecoder(parts["decoder"]); err != nil {
 		return err
 	}
@@ -97,6 +100,28 @@ func (t *Tokenizer) build(parts map[string]node) error {
 		return ok
 	})
 	return err
+}
+
+// checkFirst refuses a Metaspace that marks only the start of the text after a
+// normalizer that can move that start: which of the normalized characters the
+// reference takes for the first then hangs on its offset bookkeeping.
+func checkFirst(normalizer, pre node) error {
+	moves := normalizer.find(func(n node) bool {
+		kind := n.typeName()
+		return kind == "Strip" || kind == "Prepend" || kind == "Replace"
+	})
+	first := pre.find(func(n node) bool {
+		for _, f := range n.fields {
+			if f.key == "prepend_scheme" && f.value.text == "first" {
+				return true
+			}
+		}
+		return false
+	})
+	if moves != nil && first != nil {
+		return first.errorf("Metaspace with prepend_scheme %q after the normalizer %s is not supported", "first", moves.typeName())
+	}
+	return nil
 }
 
 // readModel reads the model object. The merges need the vocabulary and the
