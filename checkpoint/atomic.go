@@ -63,7 +63,10 @@ func clearStale(dir, prefix string) {
 
 // finish makes the content durable; publish makes it visible.
 func (p *partial) finish() error {
-	err := errors.Join(p.w.Flush(), p.f.Sync())
+	err := p.w.Flush()
+	if err == nil {
+		err = p.f.Sync()
+	}
 	p.w = nil
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -151,13 +152,13 @@ func TestReadAcrossChunks(t *testing.T) {
 			if err := x.ReadFloat32(got, off); err != nil {
 				t.Fatal(err)
 			}
-			if !cmp.Equal(all[off:off+len(got)], got) {
+			if !slices.Equal(all[off:off+len(got)], got) {
 				t.Errorf("%s: elements from %d differ from those of a whole read", name, off)
 			}
 		}
 	}
 	got, err := ReadAll(get(t, f, "f32"))
-	if err != nil || !cmp.Equal(want, got) {
+	if err != nil || !slices.Equal(want, got) {
 		t.Errorf("f32 changed on the way (error %v)", err)
 	}
 }
@@ -356,7 +357,7 @@ func TestConcurrentReads(t *testing.T) {
 				Release(x)
 			}
 			got, err := ReadAll(x)
-			if err != nil || !cmp.Equal(want, got) {
+			if err != nil || !slices.Equal(want, got) {
 				t.Errorf("reader %d: wrong data (error %v)", i, err)
 			}
 		})

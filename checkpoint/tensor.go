@@ -31,6 +31,12 @@ type Source interface {
 	Tensor(name string) (Tensor, bool)
 }
 
+var (
+	_ Source = (*File)(nil)
+	_ Source = (*Checkpoint)(nil)
+	_ Source = (*View)(nil)
+)
+
 // Optional abilities of a Tensor.
 type (
 	rawReader interface {

@@ -47,7 +47,11 @@ func writePartial(path string, tensors []Tensor, metadata map[string]string) (*p
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(stream(p.w, sorted, head), p.finish()); err != nil {
+	err = stream(p.w, sorted, head)
+	if err == nil {
+		err = p.finish()
+	}
+	if err != nil {
 		p.discard()
 		return nil, err
 	}
@@ -200,11 +204,15 @@ func WriteSharded(dir string, tensors []Tensor, metadata map[string]string, maxS
 	if err != nil {
 		return fmt.Errorf("checkpoint: %s: %w", dir, err)
 	}
+	_, statErr := os.Stat(dir)
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
 	clearStale(dir, ".model")
 	if err := writeShards(dir, shards, total, metadata); err != nil {
+		if errors.Is(statErr, os.ErrNotExist) {
+			_ = os.Remove(dir) // fails unless it is empty, as it should be
+		}
 		return fmt.Errorf("checkpoint: %s: %w", dir, err)
 	}
 	syncDir(dir)

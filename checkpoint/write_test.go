@@ -335,6 +335,13 @@ func TestWriteShardedFailure(t *testing.T) {
 		if d := cmp.Diff(before, snapshot(t, dir)); d != "" {
 			t.Errorf("%s: the old checkpoint changed: %s", name, d)
 		}
+		fresh := filepath.Join(t.TempDir(), "new")
+		if err := WriteSharded(fresh, bad, nil, 4); err == nil {
+			t.Errorf("%s: no error in a new directory", name)
+		}
+		if _, err := os.Stat(fresh); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: a new directory stays behind (%v)", name, err)
+		}
 	}
 }
 
