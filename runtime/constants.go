@@ -14,9 +14,14 @@ import (
 type constCache struct {
 	mu      sync.Mutex
 	tensors map[string]*Tensor
+	// pinned keeps the consts alive: their addresses are the keys, and those
+	// of defaults, which nothing else holds, must not be used again.
+	pinned map[string]mil.Const
 }
 
-func newConstCache() *constCache { return &constCache{tensors: map[string]*Tensor{}} }
+func newConstCache() *constCache {
+	return &constCache{tensors: map[string]*Tensor{}, pinned: map[string]mil.Const{}}
+}
 
 // constKey identifies a constant: by the place of its bytes where these are
 // in memory, else by the Const itself.
@@ -31,7 +36,11 @@ func constKey(c mil.Const) string {
 
 // decode returns the tensor of c.
 func (cc *constCache) decode(c mil.Const) (*Tensor, error) {
-	return cc.get(constKey(c), func() (*Tensor, error) { return FromConst(c) })
+	key := constKey(c)
+	cc.mu.Lock()
+	cc.pinned[key] = c
+	cc.mu.Unlock()
+	return cc.get(key, func() (*Tensor, error) { return FromConst(c) })
 }
 
 // get returns the cached tensor of key or makes it. The lock is not held
