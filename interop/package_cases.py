@@ -121,14 +121,16 @@ def indexing(add, mb, t17):
     table = normal(30, 20, 6, dtype=F16)
     ids = np.array([3, 19, 0, 3], I32)
     add("gather", {"ids": ids}, lambda v: mb.gather(x=table, indices=v["ids"], axis=0), {"y": table[ids]}, tol=0)
-    x = normal(31, 2, 9)
-    order = np.argsort(-x, axis=-1, kind="stable")[:, :3].astype(I32)
+    x, shift = normal(31, 2, 9), normal(34, 2, 9)
+    shifted = x + shift
+    order = np.argsort(-shifted, axis=-1, kind="stable")[:, :3].astype(I32)
 
     def top(v):
-        values, places = mb.topk(x=v["x"], k=3, axis=-1)
-        return values, places, mb.reduce_argmax(x=v["x"], axis=-1)
-    add("topk", {"x": x}, top, {"values": np.take_along_axis(x, order, 1), "indices": order,
-                                "best": x.argmax(-1).astype(I32)}, tol=0, target=t17)
+        y = mb.add(x=v["x"], y=shift)
+        values, places = mb.topk(x=y, k=3, axis=-1)
+        return values, places, mb.reduce_argmax(x=y, axis=-1)
+    add("topk", {"x": x}, top, {"values": np.take_along_axis(shifted, order, 1), "indices": order,
+                                "best": shifted.argmax(-1).astype(I32)}, tol=0, target=t17)
     data, upd = normal(32, 3, 5, 2), normal(33, 2, 2)
     nd = np.array([[0, 4], [2, 1]], I32)
     got = data.copy()
@@ -148,11 +150,13 @@ def indexing(add, mb, t17):
         mb.slice_by_size(x=v["x"], begin=[0, 1, 1], size=[-1, 2, 1])),
         {"y": got, "picked": data[1, ::2], "sized": data[:, 1:3, 1:2]}, tol=0)
 
+    front = normal(35, 3, 2, 2)
+
     def move(v):
         a, b = mb.split(x=v["x"], split_sizes=[2, 3], axis=1)
-        t = mb.transpose(x=mb.concat(values=(b, a), axis=1), perm=[2, 0, 1])
+        t = mb.transpose(x=mb.concat(values=(b, front), axis=1), perm=[2, 0, 1])
         return mb.pad(x=mb.reshape(x=t, shape=[2, 15]), pad=[0, 0, 1, 2], mode="constant", constant_val=F32(-1)), a
-    rolled = np.concatenate([data[:, 2:], data[:, :2]], 1).transpose(2, 0, 1).reshape(2, 15)
+    rolled = np.concatenate([data[:, 2:], front], 1).transpose(2, 0, 1).reshape(2, 15)
     add("movement", {"x": data}, move, {"y": np.pad(rolled, [(0, 0), (1, 2)], constant_values=-1), "head": data[:, :2]}, tol=0)
 
 
@@ -238,19 +242,19 @@ def compressed(add, mb, types, sub, t16):
 
 
 def control(add, mb, t17):
-    x, y = normal(70, 2, 3), normal(71, 2, 3)
+    x, y, step = normal(70, 3, 4), normal(71, 3, 4), normal(72, 3, 4)
 
     def choose(v):
         positive = mb.squeeze(x=mb.greater(x=mb.reduce_sum(x=v["x"], axes=[0, 1], keep_dims=True), y=F32(0)), axes=[0, 1])
-        return mb.cond(pred=positive, _true_fn=lambda: mb.add(x=v["x"], y=v["y"]), _false_fn=lambda: mb.sub(x=v["x"], y=v["y"]))
-    add("cond", {"x": x, "y": y}, choose, {"z": x + y if x.sum() > 0 else x - y})
+        return mb.cond(pred=positive, _true_fn=lambda: mb.add(x=v["x"], y=step), _false_fn=lambda: mb.sub(x=v["x"], y=v["y"]))
+    add("cond", {"x": x, "y": y}, choose, {"z": x + step if x.sum() > 0 else x - y})
 
     def loop(v):
         start = mb.squeeze(x=v["n"], axes=[0])
         return mb.while_loop(
             _cond=lambda i, a: mb.less(x=i, y=5),
-            _body=lambda i, a: (mb.add(x=i, y=1), mb.mul(x=a, y=F32(2))), loop_vars=(start, v["x"]))[1]
-    add("while_loop", {"n": np.array([1], I32), "x": x}, loop, {"z": x * 16}, target=t17)
+            _body=lambda i, a: (mb.add(x=i, y=1), mb.add(x=mb.mul(x=a, y=F32(2)), y=step)), loop_vars=(start, v["x"]))[1]
+    add("while_loop", {"n": np.array([1], I32), "x": x}, loop, {"z": x * 16 + step * 15}, target=t17)
 
 
 def stateful(mb, target):
