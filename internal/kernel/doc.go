@@ -1,0 +1,24 @@
+// Package kernel holds the inner loops of the runtime.
+//
+// The Go form of a kernel (generic.go) is its specification. On amd64, an
+// assembly form for AVX2+FMA+F16C or AVX-512 is chosen once at start by the
+// processor's features; setting GODEBUG=cpu.avx512f=off or cpu.avx2=off
+// chooses a lower level. Other architectures run the Go form.
+//
+// # Order of operations
+//
+// Sums run in 16 lanes: lane j adds the terms with index j mod 16 in ascending
+// order, and at the end lanes are added pairwise at distances 8, 4, 2, 1.
+// Products with the operand in rows along the result (MulNN) add in ascending
+// order. An element of a result therefore never depends on how many others
+// are computed with it, on tile sizes or on threads: a matrix product gives a
+// row the same bits as a product with that row alone.
+//
+// AVX2 and AVX-512 give the same bits. They use fused multiply-add where the
+// Go form rounds the product, so a sum of k products differs between Go and
+// assembly by at most k·2⁻²⁴ times the sum of their magnitudes. Exponentials
+// are within 2 ulp of each other. Conversions, RoundF16, Add, Sub, Mul and
+// their scalar forms are the same bits everywhere.
+package kernel
+
+//go:generate sh generate.sh
