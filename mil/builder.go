@@ -180,7 +180,7 @@ func (b *Builder) op(kind, name string, args Args, blocks []*Block) []*Value {
 	}
 	c, err := NewInfer(op, b.fn.Opset)
 	if err != nil {
-		return fail(errors.New("unknown operator"))
+		return fail(errors.New(unknownOperator(kind)))
 	}
 	if err := b.bind(c, args); err != nil {
 		return fail(err)

@@ -23,7 +23,7 @@ func Kinds() []string { return slices.Sorted(maps.Keys(table)) }
 func NewInfer(op *Op, opset Opset) (*Infer, error) {
 	s, ok := Spec(op.Kind)
 	if !ok {
-		return nil, fmt.Errorf("mil: op %q: unknown operator %s", op.Name, op.Kind)
+		return nil, fmt.Errorf("mil: %s %q: %s", op.Kind, op.Name, unknownOperator(op.Kind))
 	}
 	return &Infer{Op: op, Spec: s, Opset: opset}, nil
 }

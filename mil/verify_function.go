@@ -163,7 +163,7 @@ func (v *verifier) checkOp(o *Op) {
 	}
 	s, ok := Spec(o.Kind)
 	if !ok {
-		v.report("unknown", false, "", "unknown operator")
+		v.report("unknown", false, "", "%s", unknownOperator(o.Kind))
 		v.defineAll(o)
 		return
 	}
