@@ -180,6 +180,9 @@ func (v *verifier) program(p *Program) {
 			v.report("opset", false, "", "opset %v, but function %s has %v (all functions must share one)", f.Opset, first.Name, first.Opset)
 		}
 		for _, in := range f.Inputs {
+			if in == nil {
+				continue
+			}
 			if t, ok := in.Type.(StateType); ok {
 				if o := states[in.Name]; o != nil && o.Type.String() != t.String() {
 					v.report("state", true, in.Name, "is %v here and %v in another function", t, o.Type)

@@ -18,6 +18,9 @@ func (v *verifier) function(f *Function) {
 	if len(f.Body.Inputs) > 0 {
 		v.report("structure", false, "", "the body of a function has no inputs of its own")
 	}
+	if !v.whole(f) {
+		return
+	}
 	v.uses = map[*Value]*usage{}
 	countUses(f.Body, v.uses)
 	v.open()
@@ -28,6 +31,45 @@ func (v *verifier) function(f *Function) {
 	v.outputs(f)
 	v.close()
 	v.stateUses(f)
+}
+
+// whole checks that no pointer which every other rule follows is nil.
+func (v *verifier) whole(f *Function) bool {
+	ok := true
+	values := func(what string, vs []*Value) {
+		for i, x := range vs {
+			if x == nil || x.Type == nil {
+				ok = false
+				v.report("structure", false, "", "%s %d is nil or has the type nil", what, i)
+			}
+		}
+	}
+	var block func(b *Block)
+	block = func(b *Block) {
+		values("block input", b.Inputs)
+		for i, o := range b.Ops {
+			if o == nil {
+				ok, v.op = false, nil
+				v.report("structure", false, "", "op %d of a block is nil", i)
+				continue
+			}
+			v.op = o
+			values("output", o.Outputs)
+			for _, n := range o.Blocks {
+				if n == nil {
+					ok = false
+					v.report("structure", false, "", "a nested block is nil")
+					continue
+				}
+				block(n)
+			}
+		}
+		v.op = nil
+		values("block output", b.Outputs)
+	}
+	values("function input", f.Inputs)
+	block(f.Body)
+	return ok
 }
 
 func countUses(b *Block, uses map[*Value]*usage) {
