@@ -31,6 +31,7 @@ type lowerer func(l *lowering, op *mil.Op) (instr, error)
 // lowerers has one entry for every operator that the interpreter executes.
 var lowerers = joinLowerers(
 	elementwiseLowerers, activationLowerers, reductionLowerers, linearLowerers, normLowerers, convLowerers, quantizeLowerers, sortLowerers,
+	movementLowerers, spatialLowerers, generatorLowerers, indexingLowerers, constexprLowerers, controlLowerers,
 )
 
 func joinLowerers(groups ...map[string]lowerer) map[string]lowerer {

@@ -1,0 +1,174 @@
+package runtime
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/smelt-go/smelt/mil"
+)
+
+// slicing holds the parameters of slice_by_index and slice_update.
+type slicing struct {
+	begin, end integers
+	rest       mil.SliceParams // stride and masks
+}
+
+func (l *lowering) slicing(op *mil.Op) (s slicing, err error) {
+	c, err := l.known(op, "stride", "begin_mask", "end_mask", "squeeze_mask")
+	if err != nil {
+		return s, err
+	}
+	s.rest = c.Slice()
+	if s.begin, err = l.integers(op, "begin"); err == nil {
+		s.end, err = l.integers(op, "end")
+	}
+	return s, err
+}
+
+// of finds the region of a tensor of the given shape.
+func (s slicing) of(f *frame, shape []int) (region, error) {
+	p := s.rest
+	p.Begin, p.End = s.begin.at(f), s.end.at(f)
+	axes, err := p.Resolve(shape)
+	if err != nil {
+		return region{}, err
+	}
+	for k, a := range axes {
+		if a.Start == mil.Unknown || a.N == mil.Unknown {
+			return region{}, fmt.Errorf("begin or end of axis %d is missing", k)
+		}
+	}
+	return sliceRegion(shape, axes), nil
+}
+
+// sliceRegion is the region that resolved axes select.
+func sliceRegion(shape []int, axes []mil.SliceAxis) region {
+	r := region{shape: mil.SliceShape(axes)}
+	full, steps, st := make([]int, len(axes)), make([]int, len(axes)), strides(shape)
+	for k, a := range axes {
+		r.off += a.Start * st[k]
+		full[k], steps[k] = a.N, a.Step*st[k]
+	}
+	r.loops = axesLoops(full, steps)
+	return r
+}
+
+func lowerSlice(l *lowering, op *mil.Op) (instr, error) {
+	s, err := l.slicing(op)
+	if err != nil {
+		return instr{}, err
+	}
+	return l.moved(op, func(f *frame, x *Tensor) (region, error) { return s.of(f, x.Shape) })
+}
+
+func lowerSliceBySize(l *lowering, op *mil.Op) (instr, error) {
+	begin, err := l.integers(op, "begin")
+	if err != nil {
+		return instr{}, err
+	}
+	size, err := l.integers(op, "size")
+	if err != nil {
+		return instr{}, err
+	}
+	return l.moved(op, func(f *frame, x *Tensor) (region, error) {
+		at := begin.at(f)
+		shape, err := mil.SizedShape(x.Shape, at, size.at(f))
+		if err != nil {
+			return region{}, err
+		}
+		axes := make([]mil.SliceAxis, len(shape))
+		for k, n := range shape {
+			axes[k] = mil.SliceAxis{Start: at[k], N: n, Step: 1}
+			if at[k] < 0 {
+				axes[k].Start += x.Shape[k]
+			}
+		}
+		return sliceRegion(x.Shape, axes), nil
+	})
+}
+
+// lowerSliceUpdate copies x and overwrites the region. Where nobody else
+// reads x any more, only the region is written.
+func lowerSliceUpdate(l *lowering, op *mil.Op) (instr, error) {
+	s, err := l.slicing(op)
+	if err != nil {
+		return instr{}, err
+	}
+	in, err := l.operands(op, "x", "update")
+	if err != nil {
+		return instr{}, err
+	}
+	o := l.result(op, 0)
+	return instr{exact: true, alias: -1, run: func(f *frame) error {
+		x, u := f.t[in[0]], f.t[in[1]]
+		r, err := s.of(f, x.Shape)
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(r.shape, u.Shape) || u.DType != x.DType {
+			return fmt.Errorf("update is %v, the slice is %v of %v", u, r.shape, x.DType)
+		}
+		if f.solely(in[0]) {
+			f.share(o, in[0])
+		} else {
+			out := f.out(o, x.DType, x.Shape...).words()
+			f.copyLoops(out, 0, x.words(), 0, []loop{{len(out), 1, 1}})
+		}
+		// The region is strided in the result and dense in update.
+		for k := range r.loops {
+			r.loops[k].d, r.loops[k].s = r.loops[k].s, r.loops[k].d
+		}
+		f.copyLoops(f.t[o].words(), r.off, u.words(), 0, r.loops)
+		return nil
+	}}, nil
+}
+
+// solely reports whether slot s owns its storage alone and the current
+// instruction is the last to read it, so that the storage may be changed.
+func (f *frame) solely(s int) bool {
+	h := &f.own[s]
+	return f.t[s] == &h.Tensor && h.buf != nil && h.buf.refs == 1 && slices.Contains(f.cur.dead, s)
+}
+
+func lowerSplit(l *lowering, op *mil.Op) (instr, error) {
+	c, err := l.known(op, "axis", "num_splits", "split_sizes")
+	if err != nil {
+		return instr{}, err
+	}
+	x, err := l.must(op, "x")
+	if err != nil {
+		return instr{}, err
+	}
+	sizes, _ := c.Ints("split_sizes")
+	var outs []int
+	for i := range op.Outputs {
+		outs = append(outs, l.result(op, i))
+	}
+	return instr{exact: true, alias: -1, run: func(f *frame) error {
+		t := f.t[x]
+		axis, err := mil.Axis(c.Int("axis", 0), len(t.Shape))
+		if err != nil {
+			return err
+		}
+		d, n := t.Shape[axis], len(outs)
+		sum := 0
+		for _, s := range sizes {
+			sum += s
+		}
+		if sizes == nil && d%n != 0 || sizes != nil && (len(sizes) != n || sum != d) {
+			return fmt.Errorf("size %d of axis %d does not split into %d parts of %v", d, axis, n, sizes)
+		}
+		axes := make([]mil.SliceAxis, len(t.Shape))
+		for k, n := range t.Shape {
+			axes[k] = mil.SliceAxis{N: n, Step: 1}
+		}
+		for i, o := range outs {
+			if axes[axis].N = d / n; sizes != nil {
+				axes[axis].N = sizes[i]
+			}
+			f.take(o, t, sliceRegion(t.Shape, axes))
+			axes[axis].Start += axes[axis].N
+		}
+		return nil
+	}}, nil
+}
