@@ -14,44 +14,44 @@ const (
 // Config is a model configuration in normal form: every spelling that
 // config.json files use has been resolved, every default filled in.
 type Config struct {
-	Architecture string // "llama", "qwen2", "qwen3", "gemma3"
-	ModelType    string // as in config.json
+	Architecture string `json:"architecture"` // "llama", "qwen2", "qwen3", "gemma3"
+	ModelType    string `json:"model_type"`   // as in config.json
 
-	Layers       int
-	Hidden       int
-	Intermediate int
-	Vocab        int
-	Heads        int
-	KVHeads      int
-	HeadDim      int
-	MaxPositions int
+	Layers       int `json:"layers"`
+	Hidden       int `json:"hidden_size"`
+	Intermediate int `json:"intermediate_size"`
+	Vocab        int `json:"vocab_size"`
+	Heads        int `json:"num_attention_heads"`
+	KVHeads      int `json:"num_key_value_heads"`
+	HeadDim      int `json:"head_dim"`
+	MaxPositions int `json:"max_positions"`
 
-	Eps        float64 // of every RMS norm
-	NormOffset float64 // gains are NormOffset + w: 1 for Gemma, else 0
-	QKNorm     bool    // per-head RMS norm of q and k before RoPE
-	Sandwich   bool    // norms after attention and MLP as well as before
+	Eps        float64 `json:"rms_norm_eps"`   // of every RMS norm
+	NormOffset float64 `json:"norm_offset"`    // gains are NormOffset + w: 1 for Gemma, else 0
+	QKNorm     bool    `json:"qk_norm"`        // per-head RMS norm of q and k before RoPE
+	Sandwich   bool    `json:"sandwich_norms"` // norms after attention and MLP as well as before
 
-	QKVBias bool
-	OBias   bool
-	MLPBias bool
+	QKVBias bool `json:"qkv_bias"`
+	OBias   bool `json:"o_bias"`
+	MLPBias bool `json:"mlp_bias"`
 
-	Activation   string  // "silu", "gelu_tanh", "gelu"
-	AttnScale    float64 // factor on q·k
-	AttnSoftcap  float64 // 0: none
-	FinalSoftcap float64 // 0: none
-	EmbedScale   float64 // factor on embedding rows
-	Tied         bool    // the head is the embedding table
+	Activation   string  `json:"activation"`        // "silu", "gelu_tanh", "gelu"
+	AttnScale    float64 `json:"attention_scale"`   // factor on q·k
+	AttnSoftcap  float64 `json:"attention_softcap"` // 0: none
+	FinalSoftcap float64 `json:"final_softcap"`     // 0: none
+	EmbedScale   float64 `json:"embedding_scale"`   // factor on embedding rows
+	Tied         bool    `json:"tied_head"`         // the head is the embedding table
 
-	Window int // 0 if there are no sliding layers
-	Kinds  []Kind
-	Rope   map[Kind]Rope
+	Window int           `json:"sliding_window"` // 0 if there are no sliding layers
+	Kinds  []Kind        `json:"layer_kinds"`
+	Rope   map[Kind]Rope `json:"rope"`
 
-	BOS int   // -1: none
-	EOS []int // may be empty
+	BOS int   `json:"bos_token_id"`  // -1: none
+	EOS []int `json:"eos_token_ids"` // may be empty
 
 	// Defaulted lists keys that config.json left out and for which the
 	// published default of the architecture was taken.
-	Defaulted []string
+	Defaulted []string `json:"defaulted_keys,omitempty"`
 }
 
 // HasKind reports whether any layer in [first, last) has kind k.

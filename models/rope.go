@@ -7,14 +7,14 @@ import (
 
 // Rope gives the rotary position embedding of one kind of layer.
 type Rope struct {
-	Type   string  // "default", "linear", "llama3"
-	Theta  float64 // base
-	Dim    int     // rotated dimensions: head_dim
-	Factor float64 // linear and llama3
+	Type   string  `json:"type"`   // "default", "linear", "llama3"
+	Theta  float64 `json:"theta"`  // base
+	Dim    int     `json:"dim"`    // rotated dimensions: head_dim
+	Factor float64 `json:"factor"` // linear and llama3
 	// Llama 3.1's three bands.
-	LowFreqFactor  float64
-	HighFreqFactor float64
-	OriginalMax    int
+	LowFreqFactor  float64 `json:"low_freq_factor,omitempty"`
+	HighFreqFactor float64 `json:"high_freq_factor,omitempty"`
+	OriginalMax    int     `json:"original_max_positions,omitempty"`
 }
 
 func (r Rope) check(headDim int) error {
