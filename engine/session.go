@@ -31,7 +31,9 @@ type Session struct {
 	kv   []map[models.Kind]*cache   // per chunk, tensor bundles only
 	bufs map[string]*runtime.Tensor // inputs by name and shape, reused
 	Tap  Tap                        // optional
-	step map[string]*runtime.Tensor // outputs of the last chunk of the last call
+	// Trace, if not nil, sees the inputs and outputs of every call of a chunk.
+	// The tensors are only valid during the call.
+	Trace func(chunk *chunking.Chunk, f *chunking.Function, in, out map[string]*runtime.Tensor)
 }
 
 // cache holds the keys and values of the layers of one kind in one chunk,
@@ -246,6 +248,9 @@ func (s *Session) call(f *chunking.Function, ids []int32) (*Pending, error) {
 		out, err := s.inst[i].Run(s.entry(ch, cf), in, opts...)
 		if err != nil {
 			return nil, fmt.Errorf("engine: %s: %w", ch.decl.Name, err)
+		}
+		if s.Trace != nil {
+			s.Trace(ch.decl, cf, in, out)
 		}
 		p.outs = append(p.outs, out)
 		if h := chunking.Find(cf.Outputs, models.HiddenOut, ""); h != nil {
