@@ -2,7 +2,6 @@ package tokenizer
 
 import (
 	"fmt"
-	"strconv"
 	"unicode/utf8"
 )
 
@@ -252,17 +251,19 @@ func (s *scanner) number() (string, error) {
 
 // id reads a token id: an integer in [0, 2^31).
 func (s *scanner) id() (int32, error) {
-	c := s.peek()
-	if c < '0' || c > '9' {
+	s.space()
+	start, n := s.pos, int64(0)
+	for s.pos < len(s.data) && s.data[s.pos] >= '0' && s.data[s.pos] <= '9' && n < 1<<31 {
+		n = n*10 + int64(s.data[s.pos]-'0')
+		s.pos++
+	}
+	switch {
+	case s.pos == start, s.pos < len(s.data) && (s.data[s.pos] == '.' || s.data[s.pos]|0x20 == 'e'):
 		return 0, s.errorf("token id must be a non-negative integer")
-	}
-	text, err := s.number()
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.ParseInt(text, 10, 32)
-	if err != nil {
-		return 0, s.errorf("token id %s is not an integer below 2^31", text)
+	case n >= 1<<31:
+		return 0, s.errorf("token id is not below 2^31")
+	case s.pos-start > 1 && s.data[start] == '0':
+		return 0, s.errorf("malformed number")
 	}
 	return int32(n), nil
 }
