@@ -66,6 +66,7 @@ type Window struct {
 
 // Window reads the geometry of the op. kernel holds the spatial sizes.
 func (c *Infer) Window(kernel []int) (*Window, error) {
+	c = &Infer{Op: c.Op, Spec: c.Spec, Opset: c.Opset} // errors go to the caller alone
 	w := &Window{Kernel: kernel, PadType: c.Str("pad_type", "valid"), Ceil: c.Bool("ceil_mode", false)}
 	n := len(kernel)
 	read := func(name string, per, def, least int) []int {

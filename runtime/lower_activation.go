@@ -128,12 +128,11 @@ func lowerSoftmax(l *lowering, op *mil.Op) (instr, error) {
 	if err != nil {
 		return instr{}, err
 	}
-	at := c.Int("axis", -1)
+	axis, err := mil.Axis(c.Int("axis", -1), c.T("x").Rank())
+	if err != nil {
+		return instr{}, err
+	}
 	return l.like(op, x, false, func(f *frame, x, out *Tensor) error {
-		axis, err := mil.Axis(at, len(x.Shape))
-		if err != nil {
-			return err
-		}
 		outer, n, inner := axisSplit(x.Shape, axis)
 		f.par(outer*inner, 1+2048/max(n, 1), func(lo, hi int) {
 			e := make([]float64, n)

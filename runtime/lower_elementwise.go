@@ -133,7 +133,7 @@ func floorDivFloat(a, b float32) float32 {
 
 // arith lowers a broadcasting binary op.
 func arith(ff func(a, b float32) float32, fi func(a, b int32) int32) lowerer {
-	return binary(func(f *frame, o int, a, b *Tensor, shape []int) {
+	return pairwise(func(f *frame, o int, a, b *Tensor, shape []int) {
 		t := f.out(o, a.DType, shape...)
 		if t.F != nil {
 			broadcast2(f, t.F, a.F, b.F, shape, a.Shape, b.Shape, ff)
@@ -145,7 +145,7 @@ func arith(ff func(a, b float32) float32, fi func(a, b int32) int32) lowerer {
 
 // compare lowers a broadcasting predicate.
 func compare(ff func(a, b float32) bool, fi func(a, b int32) bool) lowerer {
-	return binary(func(f *frame, o int, a, b *Tensor, shape []int) {
+	return pairwise(func(f *frame, o int, a, b *Tensor, shape []int) {
 		t := f.out(o, mil.Bool, shape...)
 		if a.DType.IsFloat() {
 			broadcast2(f, t.I, a.F, b.F, shape, a.Shape, b.Shape, func(x, y float32) int32 { return truth(ff(x, y)) })
@@ -162,7 +162,7 @@ func truth(b bool) int32 {
 	return 0
 }
 
-func binary(body func(f *frame, o int, a, b *Tensor, shape []int), exact bool) lowerer {
+func pairwise(body func(f *frame, o int, a, b *Tensor, shape []int), exact bool) lowerer {
 	return func(l *lowering, op *mil.Op) (instr, error) {
 		in, err := l.operands(op, "x", "y")
 		if err != nil {

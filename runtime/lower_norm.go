@@ -107,11 +107,11 @@ func lowerLayerNorm(l *lowering, op *mil.Op) (instr, error) {
 	if err != nil {
 		return instr{}, err
 	}
+	axes, err := c.ReducedAxes("axes", c.T("x").Rank())
+	if err != nil {
+		return instr{}, err
+	}
 	return l.like(op, in[0], false, func(f *frame, x, out *Tensor) error {
-		axes, err := c.ReducedAxes("axes", len(x.Shape))
-		if err != nil {
-			return err
-		}
 		p := planAxes(x.Shape, axes)
 		gamma, beta := f.optional(in[1]), f.optional(in[2])
 		if err := wantLen("gamma", gamma, len(p.reduced)); err != nil {

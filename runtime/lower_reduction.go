@@ -72,14 +72,12 @@ func logSumExp(row []float64) float64 {
 // as lists of storage offsets.
 type axesPlan struct {
 	kept    []int // shape of the axes that stay
+	stride  []int // and their strides
 	reduced []int // offsets of the reduced elements from the first one
-	shape   []int // of the whole
-	axes    []int
-	stride  []int // strides of the kept axes
 }
 
 func planAxes(shape, axes []int) *axesPlan {
-	p := &axesPlan{shape: shape, axes: axes}
+	p := &axesPlan{}
 	all := strides(shape)
 	var rs, rst []int
 	k := 0
@@ -91,9 +89,15 @@ func planAxes(shape, axes []int) *axesPlan {
 			p.kept, p.stride = append(p.kept, d), append(p.stride, all[i])
 		}
 	}
-	p.reduced = make([]int, numElements(rs))
-	for i := range p.reduced {
-		p.reduced[i] = offsetOf(i, rs, rst)
+	p.reduced = []int{0}
+	for i, d := range rs {
+		wider := make([]int, 0, len(p.reduced)*d)
+		for _, o := range p.reduced {
+			for j := range d {
+				wider = append(wider, o+j*rst[i])
+			}
+		}
+		p.reduced = wider
 	}
 	return p
 }
@@ -145,13 +149,13 @@ func reduce(ff, fi func(row []float64) float64) lowerer {
 			return instr{}, err
 		}
 		keep := c.Bool("keep_dims", false)
+		axes, err := c.ReducedAxes("axes", c.T("x").Rank())
+		if err != nil {
+			return instr{}, err
+		}
 		o := l.result(op, 0)
 		return instr{alias: -1, run: func(f *frame) error {
 			in := f.t[x]
-			axes, err := c.ReducedAxes("axes", len(in.Shape))
-			if err != nil {
-				return err
-			}
 			out := f.out(o, in.DType, mil.ReducedShape(in.Shape, axes, keep)...)
 			planAxes(in.Shape, axes).eachRow(f, in, func(r int, row []float64) {
 				if out.F != nil {
@@ -190,7 +194,11 @@ func argReduce(better func(a, b float64) bool) lowerer {
 		if err != nil {
 			return instr{}, err
 		}
-		at, keep := c.Int("axis", -1), c.Bool("keep_dims", false)
+		keep := c.Bool("keep_dims", false)
+		axis, err := mil.Axis(c.Int("axis", -1), c.T("x").Rank())
+		if err != nil {
+			return instr{}, err
+		}
 		d, err := mil.ParseDType(c.Str("output_dtype", "int32"))
 		if err != nil {
 			return instr{}, err
@@ -198,10 +206,6 @@ func argReduce(better func(a, b float64) bool) lowerer {
 		o := l.result(op, 0)
 		return instr{exact: true, alias: -1, run: func(f *frame) error {
 			in := f.t[x]
-			axis, err := mil.Axis(at, len(in.Shape))
-			if err != nil {
-				return err
-			}
 			axes := []int{axis}
 			out := f.out(o, d, mil.ReducedShape(in.Shape, axes, keep)...)
 			planAxes(in.Shape, axes).eachRow(f, in, func(r int, row []float64) {

@@ -71,14 +71,14 @@ func lowerArgsort(l *lowering, op *mil.Op) (instr, error) {
 	if err != nil {
 		return instr{}, err
 	}
-	at, by := c.Int("axis", -1), order{c.Bool("ascending", false)}
+	by := order{c.Bool("ascending", false)}
+	axis, err := mil.Axis(c.Int("axis", -1), c.T("x").Rank())
+	if err != nil {
+		return instr{}, err
+	}
 	o := l.result(op, 0)
 	return instr{exact: true, alias: -1, run: func(f *frame) error {
 		in := f.t[x]
-		axis, err := mil.Axis(at, len(in.Shape))
-		if err != nil {
-			return err
-		}
 		out := f.out(o, mil.Int32, in.Shape...)
 		p := planAxes(in.Shape, []int{axis})
 		p.eachRow(f, in, func(r int, row []float64) {
@@ -100,7 +100,11 @@ func lowerTopK(l *lowering, op *mil.Op) (instr, error) {
 	if err != nil {
 		return instr{}, err
 	}
-	at, by, want := c.Int("axis", -1), order{c.Bool("ascending", false)}, c.Int("k", 1)
+	by, want := order{c.Bool("ascending", false)}, c.Int("k", 1)
+	axis, err := mil.Axis(c.Int("axis", -1), c.T("x").Rank())
+	if err != nil {
+		return instr{}, err
+	}
 	d, err := mil.ParseDType(c.Str("output_indices_dtype", "int32"))
 	if err != nil {
 		return instr{}, err
@@ -111,10 +115,6 @@ func lowerTopK(l *lowering, op *mil.Op) (instr, error) {
 	}
 	return instr{exact: true, alias: -1, out: slots, run: func(f *frame) error {
 		in := f.t[x]
-		axis, err := mil.Axis(at, len(in.Shape))
-		if err != nil {
-			return err
-		}
 		k, n := want, in.Shape[axis]
 		if k == -1 {
 			k = n
@@ -158,12 +158,12 @@ func lowerCumsum(l *lowering, op *mil.Op) (instr, error) {
 	if err != nil {
 		return instr{}, err
 	}
-	at, exclusive, reverse := c.Int("axis", 0), c.Bool("exclusive", false), c.Bool("reverse", false)
+	exclusive, reverse := c.Bool("exclusive", false), c.Bool("reverse", false)
+	axis, err := mil.Axis(c.Int("axis", 0), c.T("x").Rank())
+	if err != nil {
+		return instr{}, err
+	}
 	return l.like(op, x, false, func(f *frame, x, out *Tensor) error {
-		axis, err := mil.Axis(at, len(x.Shape))
-		if err != nil {
-			return err
-		}
 		p := planAxes(x.Shape, []int{axis})
 		p.eachRow(f, x, func(r int, row []float64) {
 			base, sum := p.base(r), 0.0
