@@ -1,6 +1,9 @@
 package runtime
 
-import "github.com/smelt-go/smelt/mil"
+import (
+	"github.com/smelt-go/smelt/internal/kernel"
+	"github.com/smelt-go/smelt/mil"
+)
 
 // A fastLowerer handles the common shapes of an operator with a dedicated
 // kernel, or a pattern that ends in it; ok is false if the op is not one of
@@ -8,6 +11,26 @@ import "github.com/smelt-go/smelt/mil"
 type fastLowerer func(l *lowering, op *mil.Op) (in instr, ok bool, err error)
 
 var fastLowerers = map[string]fastLowerer{
+	"linear":  fastLinear,
+	"matmul":  fastMatmul,
+	"softmax": fastSoftmax,
+	"add":     fastBinary(addOp),
+	"sub":     fastBinary(subOp),
+	"mul":     fastBinary(mulOp),
+	"silu":    fastUnary(kernel.Silu),
+	"gelu":    fastGelu,
+
 	"read_state":  readState,
 	"write_state": writeState,
+}
+
+// constants says that each of these parameters is unbound or known; anything
+// else is for the general lowerer to report.
+func constants(c *mil.Infer, params ...string) bool {
+	for _, p := range params {
+		if c.Has(p) && c.Const(p) == nil {
+			return false
+		}
+	}
+	return true
 }

@@ -21,6 +21,7 @@ type frame struct {
 	// state tensors by name, shared by all functions of an instance
 	state   map[string]*held
 	results map[string]*Tensor
+	check   checkF16
 }
 
 // held is a tensor with the buffer that its elements are in; buf is nil if

@@ -5,8 +5,9 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync/atomic"
 
-	"github.com/smelt-go/smelt/internal/half"
+	"github.com/smelt-go/smelt/internal/kernel"
 	"github.com/smelt-go/smelt/mil"
 )
 
@@ -127,7 +128,7 @@ func (f *frame) bind(fn *mil.Function, c *code, in map[string]*Tensor) error {
 		if f.mode == Typed && t.DType == mil.Float16 && !f.isF16(t.F) {
 			r := f.out(s, t.DType, t.Shape...)
 			copy(r.F, t.F)
-			half.RoundF16(r.F)
+			kernel.RoundF16(r.F)
 			continue
 		}
 		f.t[s] = t
@@ -177,12 +178,27 @@ func checkTensor(t *Tensor, want mil.TensorType) error {
 
 // isF16 reports whether every element is representable in fp16.
 func (f *frame) isF16(x []float32) bool {
-	for _, v := range x {
-		if r := half.ToF32(half.FromF32(v)); r != v && v == v {
-			return false
-		}
+	if len(x) < 1<<16 {
+		return kernel.IsF16(x)
 	}
-	return true
+	c := &f.check
+	c.x = x
+	c.bad.Store(false)
+	f.pool.do(len(x), 1<<15, c)
+	c.x = nil
+	return !c.bad.Load()
+}
+
+// checkF16 looks for elements that are not representable in fp16.
+type checkF16 struct {
+	x   []float32
+	bad atomic.Bool
+}
+
+func (c *checkF16) run(lo, hi int) {
+	if !c.bad.Load() && !kernel.IsF16(c.x[lo:hi]) {
+		c.bad.Store(true)
+	}
 }
 
 // collect returns the results by name.

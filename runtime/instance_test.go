@@ -45,7 +45,7 @@ func chain() *mil.Builder {
 	a := b.Op("add", "a", mil.Args{"x": x, "y": y})
 	c := b.Op("add", "c", mil.Args{"x": a, "y": a})
 	d := b.Op("add", "d", mil.Args{"x": c, "y": x})
-	b.Output(d)
+	b.Output("d", d)
 	return b
 }
 
@@ -130,8 +130,8 @@ func counter(name string) *mil.Builder {
 	now := b.Op("add", "now", mil.Args{"x": old, "y": x})
 	b.Op("write_state", "write", mil.Args{"input": st, "data": now})
 	twice := b.Op("add", "twice", mil.Args{"x": old, "y": old})
-	b.Output(now)
-	b.Output(twice)
+	b.Output("now", now)
+	b.Output("twice", twice)
 	return b
 }
 

@@ -14,9 +14,10 @@ type lowering struct {
 	fuse  bool
 	slots map[*mil.Value]int
 	cslot map[*Tensor]int
-	uses  map[*mil.Value]int // consumers of a value, function outputs included
-	skip  map[*mil.Op]bool   // ops that a fused instruction has absorbed
-	reads []int              // slots resolved since the current instruction began
+	uses  map[*mil.Value]int  // consumers of a value, function outputs included
+	skip  map[*mil.Op]bool    // ops that a fused instruction has absorbed
+	fused map[*mil.Op]lowerer // patterns, by the op that ends them
+	reads []int               // slots resolved since the current instruction began
 }
 
 func lowerFunction(pr *Program, f *mil.Function, fuse bool) (*code, error) {
@@ -27,6 +28,7 @@ func lowerFunction(pr *Program, f *mil.Function, fuse bool) (*code, error) {
 		cslot: map[*Tensor]int{},
 		uses:  map[*mil.Value]int{},
 		skip:  map[*mil.Op]bool{},
+		fused: map[*mil.Op]lowerer{},
 	}
 	countUses(f.Body, l.uses)
 	for _, v := range f.Inputs {
@@ -66,6 +68,9 @@ func countUses(b *mil.Block, n map[*mil.Value]int) {
 
 // ops lowers a straight list of ops.
 func (l *lowering) ops(list []*mil.Op) ([]instr, error) {
+	if l.fuse {
+		l.fuseRMSNorm(list)
+	}
 	var out []instr
 	for _, op := range list {
 		// A constant costs nothing until a consumer asks for it.
@@ -103,6 +108,9 @@ func (l *lowering) op(op *mil.Op) (instr, error) {
 }
 
 func (l *lowering) lowerOp(op *mil.Op) (instr, error) {
+	if low, ok := l.fused[op]; ok {
+		return low(l, op)
+	}
 	if fast, ok := l.prog.fast[op.Kind]; ok {
 		if in, ok, err := fast(l, op); err != nil || ok {
 			return in, err

@@ -3,9 +3,23 @@ package runtime
 import (
 	goruntime "runtime"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
-// pool runs loops over a fixed number of workers.
+// A task is the body of a parallel loop. A struct that is kept between runs
+// makes one without allocating.
+type task interface {
+	run(lo, hi int)
+}
+
+// funcTask is a task made of a closure.
+type funcTask func(lo, hi int)
+
+func (f funcTask) run(lo, hi int) { f(lo, hi) }
+
+// pool runs loops over at most n goroutines: the caller's and helpers that
+// all programs of the process share.
 type pool struct{ n int }
 
 func newPool(n int) *pool {
@@ -15,18 +29,134 @@ func newPool(n int) *pool {
 	return &pool{n}
 }
 
-func (p *pool) run(n, grain int, body func(lo, hi int)) {
-	parts := min(p.n, n/max(grain, 1))
-	if parts <= 1 {
+// partsPerThread allows for threads that the system interrupts.
+const partsPerThread = 4
+
+func (p *pool) run(n, grain int, body func(lo, hi int)) { p.do(n, grain, funcTask(body)) }
+
+// do splits [0,n) into ranges of at least grain and runs t on each.
+func (p *pool) do(n, grain int, t task) {
+	parts := min(p.n*partsPerThread, n/max(grain, 1))
+	if p.n == 1 || parts <= 1 {
 		if n > 0 {
-			body(0, n)
+			t.run(0, n)
 		}
 		return
 	}
-	var wg sync.WaitGroup
-	for i := range parts {
-		lo, hi := i*n/parts, (i+1)*n/parts
-		wg.Go(func() { body(lo, hi) })
+	j := jobs.Get().(*job)
+	j.task, j.n, j.parts = t, n, parts
+	j.next.Store(0)
+	j.left.Store(int32(parts))
+	wake := min(p.n, parts) - 1
+	j.refs.Store(int32(1 + wake))
+	startHelpers(p.n - 1)
+	for range wake {
+		select {
+		case helpers.queue <- j:
+		default: // enough is waiting already
+			j.refs.Add(-1)
+		}
 	}
-	wg.Wait()
+	j.work()
+	<-j.done
+	failed := j.failed
+	j.failed, j.task = nil, nil
+	j.release()
+	if failed != nil {
+		panic(failed)
+	}
+}
+
+// job is one loop under way.
+type job struct {
+	task     task
+	n, parts int
+	next     atomic.Int32 // the next part to take
+	left     atomic.Int32 // parts not finished
+	refs     atomic.Int32 // goroutines that may still look at the job
+	done     chan struct{}
+	mu       sync.Mutex
+	failed   any
+}
+
+var jobs = sync.Pool{New: func() any { return &job{done: make(chan struct{}, 1)} }}
+
+func (j *job) release() {
+	if j.refs.Add(-1) == 0 {
+		jobs.Put(j)
+	}
+}
+
+func (j *job) work() {
+	for {
+		i := int(j.next.Add(1)) - 1
+		if i >= j.parts {
+			return
+		}
+		j.part(i)
+		if j.left.Add(-1) == 0 {
+			j.done <- struct{}{}
+		}
+	}
+}
+
+// part runs one part and keeps a panic for the goroutine that waits.
+func (j *job) part(i int) {
+	defer func() {
+		if r := recover(); r != nil {
+			j.mu.Lock()
+			j.failed = r
+			j.mu.Unlock()
+		}
+	}()
+	j.task.run(i*j.n/j.parts, (i+1)*j.n/j.parts)
+}
+
+// helpers are started when first needed and then wait for jobs for good.
+var helpers = struct {
+	mu    sync.Mutex
+	count atomic.Int32
+	queue chan *job
+}{queue: make(chan *job, 64)}
+
+func startHelpers(n int) {
+	if int(helpers.count.Load()) >= n {
+		return
+	}
+	helpers.mu.Lock()
+	defer helpers.mu.Unlock()
+	for int(helpers.count.Load()) < n {
+		helpers.count.Add(1)
+		go help()
+	}
+}
+
+// linger is how long an idle helper keeps looking for the next loop before it
+// sleeps: the loops of a decode step follow each other within microseconds,
+// and waking a thread takes longer.
+const linger = 20 * time.Microsecond
+
+func help() {
+	for {
+		j := <-helpers.queue
+		for j != nil {
+			j.work()
+			j.release()
+			j = pollJob()
+		}
+	}
+}
+
+func pollJob() *job {
+	start := time.Now()
+	for k := 1; ; k++ {
+		select {
+		case j := <-helpers.queue:
+			return j
+		default:
+		}
+		if k%64 == 0 && time.Since(start) > linger {
+			return nil
+		}
+	}
 }

@@ -1,7 +1,7 @@
 package runtime
 
 import (
-	"github.com/smelt-go/smelt/internal/half"
+	"github.com/smelt-go/smelt/internal/kernel"
 	"github.com/smelt-go/smelt/mil"
 )
 
@@ -13,16 +13,16 @@ func (f *frame) roundSlot(s int) {
 		return
 	}
 	x := h.F
-	if len(x) < 1<<14 {
-		half.RoundF16(x)
+	if len(x) < 1<<16 {
+		kernel.RoundF16(x)
 		return
 	}
-	f.par(len(x), 1<<13, func(lo, hi int) { half.RoundF16(x[lo:hi]) })
+	f.par(len(x), 1<<15, func(lo, hi int) { kernel.RoundF16(x[lo:hi]) })
 }
 
 // roundTo rounds the elements of t to its type.
 func roundTo(t *Tensor) {
 	if t.DType == mil.Float16 {
-		half.RoundF16(t.F)
+		kernel.RoundF16(t.F)
 	}
 }

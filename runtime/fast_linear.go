@@ -1,0 +1,133 @@
+package runtime
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/smelt-go/smelt/internal/kernel"
+	"github.com/smelt-go/smelt/mil"
+)
+
+// linearRows is the number of weight rows that one unit of work covers.
+const linearRows = 16
+
+// linearTask computes x·wᵀ + bias. A unit is linearRows columns of the result
+// for all rows of x.
+type linearTask struct {
+	w     *weight
+	dst   []float32
+	x     []float32
+	bias  []float32
+	t     int
+	round bool
+}
+
+var scratchPool = sync.Pool{New: func() any { return new([]float32) }}
+
+func (p *linearTask) run(lo, hi int) {
+	w := p.w
+	// Compressed rows are decoded a few at a time, to stay in the cache.
+	step := hi - lo
+	var scratch *[]float32
+	if w.rows != nil {
+		step = max(1, 1<<16/(linearRows*w.k))
+		scratch = scratchPool.Get().(*[]float32)
+		defer scratchPool.Put(scratch)
+	}
+	for u := lo; u < hi; u += step {
+		j0, j1 := u*linearRows, min(min(u+step, hi)*linearRows, w.n)
+		w.mulRows(p.dst, p.x, p.t, j0, j1, scratch)
+		if p.bias == nil && !p.round {
+			continue
+		}
+		for i := range p.t {
+			row := p.dst[i*w.n+j0 : i*w.n+j1]
+			if p.bias != nil {
+				kernel.Add(row, row, p.bias[j0:j1])
+			}
+			if p.round {
+				kernel.RoundF16(row)
+			}
+		}
+	}
+}
+
+// fastLinear multiplies by a constant weight where it lies.
+func fastLinear(l *lowering, op *mil.Op) (instr, bool, error) {
+	w := l.weight(op.In("weight"))
+	if w == nil || !floatResult(op) {
+		return instr{}, false, nil
+	}
+	var bias []float32
+	if b := op.In("bias"); b != nil {
+		if b.Const == nil {
+			return instr{}, false, nil
+		}
+		t, err := l.prog.consts.decode(b.Const)
+		if err != nil {
+			return instr{}, false, err
+		}
+		if t.Len() != w.n {
+			return instr{}, false, nil
+		}
+		if !allZero(t.F) {
+			bias = t.F
+		}
+	}
+	in, err := l.product(op, "x", w, bias)
+	return in, err == nil, err
+}
+
+// product is the instruction x·wᵀ + bias over the last axis of x.
+func (l *lowering) product(op *mil.Op, param string, w *weight, bias []float32) (instr, error) {
+	x, err := l.must(op, param)
+	if err != nil {
+		return instr{}, err
+	}
+	o, id := l.result(op, 0), l.local()
+	dt, round := resultType(op), l.rounds(op)
+	return instr{out: []int{o}, exact: true, alias: -1, run: func(f *frame) error {
+		t := f.t[x]
+		r := len(t.Shape)
+		if r == 0 || r > maxRank || t.Shape[r-1] != w.k {
+			return fmt.Errorf("x is %v, but the weight has rows of %d", t, w.k)
+		}
+		p := local[linearTask](f, id)
+		var shape [maxRank]int
+		copy(shape[:], t.Shape)
+		shape[r-1] = w.n
+		y := f.out(o, dt, shape[:r]...)
+		p.w, p.dst, p.x, p.bias, p.round = w, y.F, t.F, bias, round
+		p.t = len(t.F) / w.k
+		f.pool.do((w.n+linearRows-1)/linearRows, 1+(1<<15)/(linearRows*w.k*max(p.t, 1)), p)
+		p.dst, p.x = nil, nil
+		return nil
+	}}, nil
+}
+
+func allZero(x []float32) bool {
+	for _, v := range x {
+		if v != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// resultType is the element type of op's only result.
+func resultType(op *mil.Op) mil.DType {
+	if len(op.Outputs) != 1 {
+		return mil.InvalidDType
+	}
+	t, ok := op.Outputs[0].Type.(mil.TensorType)
+	if !ok {
+		return mil.InvalidDType
+	}
+	return t.DType
+}
+
+// floatResult says that the result is of a type kernels compute: fp16, fp32.
+func floatResult(op *mil.Op) bool { return mil.Floats.Has(resultType(op)) }
+
+// rounds says that the result of op is to be rounded to fp16.
+func (l *lowering) rounds(op *mil.Op) bool { return l.typed() && resultType(op) == mil.Float16 }

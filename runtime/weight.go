@@ -1,0 +1,90 @@
+package runtime
+
+import (
+	"math/bits"
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+
+	"github.com/smelt-go/smelt/internal/kernel"
+	"github.com/smelt-go/smelt/mil"
+)
+
+// weight is a constant matrix of n rows of k elements as it lies in memory.
+// It is never decoded as a whole.
+type weight struct {
+	n, k int
+	f16  []uint16
+	f32  []float32
+	// rows decodes compressed rows, as float32.
+	rows rowSource
+}
+
+// rowSource decodes rows of a compressed matrix. It may be called from
+// several goroutines.
+type rowSource interface {
+	Rows(dst []float32, first, n int)
+}
+
+// weight returns the matrix behind v, axis 0 its rows; nil if v is not a
+// constant that products can read where it lies.
+func (l *lowering) weight(v *mil.Value) *weight {
+	if v == nil {
+		return nil
+	}
+	t, ok := v.Tensor()
+	if !ok || t.Rank() < 2 || t.NumElements() <= 0 {
+		return nil
+	}
+	w := &weight{n: t.Shape[0], k: t.NumElements() / t.Shape[0]}
+	if v.Const == nil {
+		return nil
+	}
+	raw, ok := v.Const.(mil.RawConst)
+	if !ok {
+		return nil
+	}
+	b := raw.Raw()
+	if int64(len(b)) < t.NumBytes() {
+		return nil
+	}
+	switch t.DType {
+	case mil.Float16:
+		w.f16 = viewOf[uint16](b, w.n*w.k)
+	case mil.Float32:
+		w.f32 = viewOf[float32](b, w.n*w.k)
+	}
+	if w.f16 == nil && w.f32 == nil {
+		return nil
+	}
+	return w
+}
+
+// viewOf reads packed little-endian elements in place; nil if the machine
+// cannot.
+func viewOf[T uint16 | float32](b []byte, n int) []T {
+	var z T
+	p := unsafe.Pointer(unsafe.SliceData(b))
+	if cpu.IsBigEndian || uintptr(p)%unsafe.Sizeof(z) != 0 || bits.Len(uint(n)) > 48 {
+		return nil
+	}
+	return unsafe.Slice((*T)(p), n)
+}
+
+// mulRows computes columns j0 to j1 of dst = x·wᵀ for t rows of x.
+func (w *weight) mulRows(dst, x []float32, t, j0, j1 int, scratch *[]float32) {
+	out, n, k := dst[j0:], j1-j0, w.k
+	switch {
+	case w.f16 != nil:
+		kernel.MulF16(out, w.n, x, k, t, w.f16[j0*k:j1*k], k, n, k)
+	case w.f32 != nil:
+		kernel.MulF32(out, w.n, x, k, t, w.f32[j0*k:j1*k], k, n, k)
+	default:
+		if cap(*scratch) < n*k {
+			*scratch = make([]float32, n*k)
+		}
+		rows := (*scratch)[:n*k]
+		w.rows.Rows(rows, j0, n)
+		kernel.MulF32(out, w.n, x, k, t, rows, k, n, k)
+	}
+}
