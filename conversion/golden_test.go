@@ -122,6 +122,10 @@ func TestGoldens(t *testing.T) {
 				for _, via := range []string{"decode", "prefill", "verify"} {
 					worst, flips := compare(run(t, e, g.ids, via), g.logits)
 					t.Logf("%-8s max |Δlogit| %.3g of %.3g, %d argmax flips", via, worst, g.max, flips)
+					// Noise of fp16 arithmetic: PyTorch's own is up to 0.18 here.
+					if o.Compute == "fp16" && (worst > 0.3 || flips > 2) {
+						t.Errorf("%s: max |Δlogit| %g, %d flips", via, worst, flips)
+					}
 					if o.Compute == "fp32" && (worst > 1e-3*max(1, g.max) || flips > 0) {
 						t.Errorf("%s: max |Δlogit| %g, %d flips", via, worst, flips)
 					}

@@ -88,54 +88,45 @@ func (p *Pending) Commit(n int) error {
 func (p *Pending) write(i int, ch *chunk, n int) error {
 	s := p.s
 	f := ch.decl.Function(p.f.Name)
-	for j := range f.Outputs {
-		q := &f.Outputs[j]
-		if q.Role != models.NewKeys && q.Role != models.NewValues {
-			continue
-		}
-		dst, layer0, err := s.store(i, ch, q)
+	for _, kind := range kinds(f.Outputs) {
+		c, err := s.load(i, ch, kind)
 		if err != nil {
 			return err
 		}
-		a := s.e.contract.Attention[q.Kind]
-		src := p.outs[i][q.Name]
-		layers, heads, T, d := q.Shape[0], q.Shape[1], q.Shape[2], q.Shape[3]
-		for l := range layers {
-			for h := range heads {
-				for t := range n {
-					from := ((l*heads+h)*T + t) * d
-					to := (((layer0+l)*heads+h)*a.Slots + slotOf(a, p.b.pos+t)) * d
-					copy(dst.F[to:to+d], src.F[from:from+d])
+		a := s.e.contract.Attention[kind]
+		for j := range f.Outputs {
+			q := &f.Outputs[j]
+			if q.Kind != kind || q.Role != models.NewKeys && q.Role != models.NewValues {
+				continue
+			}
+			dst, src := c.half(q.Role), p.outs[i][q.Name].F
+			layers, heads, T, d := q.Shape[0], q.Shape[1], q.Shape[2], q.Shape[3]
+			for l := range layers {
+				for h := range heads {
+					for t := range n {
+						from := ((l*heads+h)*T + t) * d
+						to := ((l*heads+h)*a.Slots + slotOf(a, p.b.pos+t)) * d
+						copy(dst[to:to+d], src[from:from+d])
+					}
 				}
 			}
+		}
+		if err := c.save(); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// store is the cache that the keys or values of port q belong to, and the
-// index of their first layer along axis 0.
-func (s *Session) store(i int, ch *chunk, q *chunking.Port) (*runtime.Tensor, int, error) {
-	values := q.Role == models.NewValues || q.Role == models.ValueCache
-	if s.e.contract.KV == chunking.KVTensor {
-		c := s.kv[i][q.Kind]
-		if values {
-			return c.v, 0, nil
+// kinds lists the kinds of attention whose new keys are among the ports.
+func kinds(ports []chunking.Port) []models.Kind {
+	var out []models.Kind
+	for i := range ports {
+		if ports[i].Role == models.NewKeys {
+			out = append(out, ports[i].Kind)
 		}
-		return c.k, 0, nil
 	}
-	st := chunking.Find(ch.decl.Functions[0].States, models.KVState, q.Kind)
-	if st == nil {
-		return nil, 0, fmt.Errorf("engine: %s declares no state for %s layers", ch.decl.Name, q.Kind)
-	}
-	t, ok := s.inst[i].State(st.Name)
-	if !ok {
-		return nil, 0, fmt.Errorf("engine: %s has no state %q", ch.decl.Name, st.Name)
-	}
-	if values {
-		return t, len(st.Layers), nil
-	}
-	return t, 0, nil
+	return out
 }
 
 // KV copies the cached keys and values of a layer at the committed positions
@@ -161,26 +152,23 @@ func (s *Session) KV(layer int) (k, v [][][]float32, positions []int, err error)
 				index++
 			}
 		}
-		read := func(role models.Role) ([][][]float32, error) {
-			t, layer0, err := s.store(i, ch, &chunking.Port{Role: role, Kind: kind})
-			if err != nil {
-				return nil, err
-			}
-			heads, d := t.Shape[1], t.Shape[3]
-			out := make([][][]float32, heads)
-			for h := range heads {
-				for _, p := range positions {
-					at := (((layer0+index)*heads+h)*a.Slots + slotOf(a, p)) * d
-					out[h] = append(out[h], append([]float32(nil), t.F[at:at+d]...))
-				}
-			}
-			return out, nil
-		}
-		if k, err = read(models.NewKeys); err != nil {
+		c, err := s.load(i, ch, kind)
+		if err != nil {
 			return nil, nil, nil, err
 		}
-		v, err = read(models.NewValues)
-		return k, v, positions, err
+		d := m.HeadDim
+		read := func(role models.Role) [][][]float32 {
+			src := c.half(role)
+			out := make([][][]float32, m.KVHeads)
+			for h := range out {
+				for _, p := range positions {
+					at := ((index*m.KVHeads+h)*a.Slots + slotOf(a, p)) * d
+					out[h] = append(out[h], append([]float32(nil), src[at:at+d]...))
+				}
+			}
+			return out
+		}
+		return read(models.NewKeys), read(models.NewValues), positions, nil
 	}
 	return nil, nil, nil, fmt.Errorf("engine: no chunk holds layer %d", layer)
 }

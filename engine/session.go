@@ -31,14 +31,13 @@ type Session struct {
 	kv   []map[models.Kind]*cache   // per chunk, tensor bundles only
 	bufs map[string]*runtime.Tensor // inputs by name and shape, reused
 	Tap  Tap                        // optional
+	// Adjust, if set, may look at and change the inputs of every call before
+	// it runs. Gates and experiments use it; caches changed here stay changed.
+	Adjust func(chunk *chunking.Chunk, f *chunking.Function, in map[string]*runtime.Tensor)
 	// Trace, if not nil, sees the inputs and outputs of every call of a chunk.
 	// The tensors are only valid during the call.
 	Trace func(chunk *chunking.Chunk, f *chunking.Function, in, out map[string]*runtime.Tensor)
 }
-
-// cache holds the keys and values of the layers of one kind in one chunk,
-// [n,kv,Slots,D].
-type cache struct{ k, v *runtime.Tensor }
 
 // NewSession starts an empty sequence.
 func (e *Engine) NewSession() *Session {
@@ -240,6 +239,9 @@ func (s *Session) call(f *chunking.Function, ids []int32) (*Pending, error) {
 			case models.ValueCache:
 				in[q.Name] = s.kv[i][q.Kind].v
 			}
+		}
+		if s.Adjust != nil {
+			s.Adjust(ch.decl, cf, in)
 		}
 		var opts []runtime.RunOption
 		if s.Tap != nil {
