@@ -194,6 +194,8 @@ func (a axisSlice) span() (SliceAxis, error) {
 		r.Start = a.size - 1
 	case a.begin == nil:
 		r.Start = 0
+	case a.step > 0 && n > 0 && a.size > 1 && *a.begin >= a.size:
+		return r, fmt.Errorf("begin %d is out of range for size %d", *a.begin, a.size)
 	default:
 		r.Start = min(max(wrap(*a.begin, a.size), 0), a.size-1)
 	}

@@ -66,15 +66,16 @@ func SizedShape(x, begin, size []int) ([]int, error) {
 	}
 	out := slices.Clone(size)
 	for i, d := range x {
-		at := Unknown
-		if begin != nil && (d != Unknown || begin[i] >= 0) {
-			at = wrap(begin[i], d)
+		bad := size[i] < -1
+		if begin != nil && d != Unknown {
+			at := wrap(begin[i], d)
+			if size[i] == -1 {
+				out[i] = d - at
+			}
+			bad = bad || at < 0 || at > d || at+out[i] > d
 		}
-		if out[i] == -1 && at >= 0 && d != Unknown {
-			out[i] = d - at
-		}
-		if d != Unknown && (size[i] < -1 || out[i] > d || at >= 0 && out[i] >= 0 && at+out[i] > d || at >= 0 && at > d) {
-			return nil, fmt.Errorf("begin %v and size %v leave %s", begin, size, shapeString(x))
+		if bad || d != Unknown && size[i] > d {
+			return nil, fmt.Errorf("begin %v and size %v do not lie inside %s", begin, size, shapeString(x))
 		}
 	}
 	return out, nil
