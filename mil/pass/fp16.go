@@ -98,8 +98,7 @@ func (l *lowerer) block(b *mil.Block, top bool) error {
 				return err
 			}
 			if top {
-				h.Name, v.Name = v.Name, h.Name
-				h.Op.Name, v.Op.Name = v.Op.Name, h.Op.Name
+				l.takeName(h, v)
 			}
 			b.Outputs[i] = h
 		}
@@ -107,6 +106,16 @@ func (l *lowerer) block(b *mil.Block, top bool) error {
 	b.Ops = l.out
 	l.out, l.casts = outer, l.casts[:len(l.casts)-1]
 	return nil
+}
+
+// takeName gives v's name, which is part of the interface, to its cast h.
+func (l *lowerer) takeName(h, v *mil.Value) {
+	name := v.Name
+	v.Name = l.names.Unique(name + "_fp32")
+	if v.Op.Name == name {
+		v.Op.Name = v.Name
+	}
+	h.Name, h.Op.Name = name, name
 }
 
 func (l *lowerer) op(o *mil.Op) error {
