@@ -44,10 +44,14 @@ func (p packed) codes(dst []byte, first int) {
 func (p packed) read(dst []float32, first int) {
 	switch p.dtype {
 	case mil.Float16:
-		b := p.data[2*first:]
-		for i := range dst {
-			dst[i] = half.ToF32(binary.LittleEndian.Uint16(b[2*i:]))
-		}
+		chunks(dst, first, func(dst []float32, first int) {
+			var buf [chunk]uint16
+			b := p.data[2*first : 2*first+2*len(dst)]
+			for i := range dst {
+				buf[i] = binary.LittleEndian.Uint16(b[2*i:])
+			}
+			half.F16ToF32(dst, buf[:len(dst)])
+		})
 	case mil.BFloat16:
 		b := p.data[2*first:]
 		for i := range dst {
