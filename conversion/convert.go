@@ -3,7 +3,9 @@ package conversion
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -23,8 +25,8 @@ const Opset = mil.CoreML8
 // out. The bundle appears whole or not at all; an existing one is replaced
 // only if o.Force is set.
 func Convert(ctx context.Context, src, out string, o Options) (*Report, error) {
-	if _, err := os.Stat(out); err == nil && !o.Force {
-		return nil, fmt.Errorf("conversion: %s exists already (use --force to replace it)", out)
+	if err := replaceable(out, o.Force); err != nil {
+		return nil, err
 	}
 	s, err := OpenSource(src, o.IgnoreKeys...)
 	if err != nil {
@@ -55,6 +57,25 @@ func Convert(ctx context.Context, src, out string, o Options) (*Report, error) {
 		return nil, err
 	}
 	return rep, nil
+}
+
+// replaceable refuses to write over what exists, and whatever the wish, over
+// what is not a bundle: replacing a directory deletes all that is in it.
+func replaceable(out string, force bool) error {
+	entries, err := os.ReadDir(out)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("conversion: %s exists and is not a directory (choose another name)", out)
+	}
+	if !force {
+		return fmt.Errorf("conversion: %s exists already (use --force to replace it)", out)
+	}
+	if _, err := os.Stat(filepath.Join(out, chunking.ContractFile)); err != nil && len(entries) > 0 {
+		return fmt.Errorf("conversion: %s exists and is not a bundle: it has no %s (remove it yourself, or choose another name)", out, chunking.ContractFile)
+	}
+	return nil
 }
 
 // scale decides the residual scale of fp16 bundles.
@@ -98,7 +119,7 @@ func (s *Source) write(ctx context.Context, dir string, c *chunking.Contract, o 
 		if err != nil {
 			return err
 		}
-		rep.addChunk(ch, r)
+		rep.addChunk(ch, p, r)
 	}
 	if c.Embedding.Mode == chunking.EmbedSidecar {
 		if err := s.writeTable(filepath.Join(dir, c.Embedding.File), c); err != nil {

@@ -2,6 +2,7 @@ package conversion
 
 import (
 	"github.com/smelt-go/smelt/chunking"
+	"github.com/smelt-go/smelt/mil"
 	"github.com/smelt-go/smelt/mlpackage"
 	"github.com/smelt-go/smelt/models"
 )
@@ -32,7 +33,7 @@ type ChunkReport struct {
 	Name      string   `json:"name"`
 	Layers    [2]int   `json:"layers"`
 	Functions []string `json:"functions"`
-	Ops       int      `json:"ops"`
+	Ops       int      `json:"ops"` // constants apart
 	Model     int64    `json:"model_bytes"`
 	Weights   int64    `json:"weight_bytes"`
 	Shared    int64    `json:"shared_bytes"` // what equal constants did not take again
@@ -57,8 +58,15 @@ func newReport(s *Source, c *chunking.Contract) *Report {
 // Contract returns the contract of the bundle.
 func (r *Report) Contract() *chunking.Contract { return r.contract }
 
-func (r *Report) addChunk(ch *chunking.Chunk, w mlpackage.Report) {
-	c := ChunkReport{Name: ch.Name, Layers: [2]int{ch.First, ch.Last}, Ops: w.Ops, Model: w.Model, Weights: w.Weights, Shared: w.Shared}
+func (r *Report) addChunk(ch *chunking.Chunk, p *mil.Program, w mlpackage.Report) {
+	c := ChunkReport{Name: ch.Name, Layers: [2]int{ch.First, ch.Last}, Model: w.Model, Weights: w.Weights, Shared: w.Shared}
+	for _, f := range p.Functions {
+		f.Body.Walk(func(op *mil.Op) {
+			if !op.IsConst() {
+				c.Ops++
+			}
+		})
+	}
 	for _, f := range ch.Functions {
 		c.Functions = append(c.Functions, f.Name)
 	}
