@@ -98,7 +98,7 @@ func lowerSliceUpdate(l *lowering, op *mil.Op) (instr, error) {
 	if err != nil {
 		return instr{}, err
 	}
-	o := l.result(op, 0)
+	o, state := l.result(op, 0), l.replaces(op)
 	return instr{exact: true, alias: -1, run: func(f *frame) error {
 		x, u := f.t[in[0]], f.t[in[1]]
 		r, err := s.of(f, x.Shape)
@@ -108,7 +108,7 @@ func lowerSliceUpdate(l *lowering, op *mil.Op) (instr, error) {
 		if !slices.Equal(r.shape, u.Shape) || u.DType != x.DType {
 			return fmt.Errorf("update is %v, the slice is %v of %v", u, r.shape, x.DType)
 		}
-		if f.solely(in[0]) {
+		if f.solely(in[0], state) {
 			f.share(o, in[0])
 		} else {
 			out := f.out(o, x.DType, x.Shape...).words()
@@ -123,11 +123,44 @@ func lowerSliceUpdate(l *lowering, op *mil.Op) (instr, error) {
 	}}, nil
 }
 
-// solely reports whether slot s owns its storage alone and the current
-// instruction is the last to read it, so that the storage may be changed.
-func (f *frame) solely(s int) bool {
+// replaces names the state that op's result is written to before anything can
+// read that state again, or is empty. Overwriting its old contents is then
+// as good as replacing them.
+func (l *lowering) replaces(op *mil.Op) string {
+	ops := l.fn.Body.Ops
+	at := slices.Index(ops, op)
+	if at < 0 { // in a nested block
+		return ""
+	}
+	var read []*mil.Value
+	for _, next := range ops[at+1:] {
+		switch state := next.In("input"); {
+		case len(next.Blocks) > 0:
+			return ""
+		case next.Kind == "read_state":
+			read = append(read, state)
+		case next.Kind == "write_state" && next.In("data") == op.Out():
+			if slices.Contains(read, state) {
+				return ""
+			}
+			return state.Name
+		}
+	}
+	return ""
+}
+
+// solely reports whether nothing but the current instruction, and the state
+// whose contents it replaces, refers to the storage of slot s any more, so
+// that the storage may be changed.
+func (f *frame) solely(s int, state string) bool {
 	h := &f.own[s]
-	return f.t[s] == &h.Tensor && h.buf != nil && h.buf.refs == 1 && slices.Contains(f.cur.dead, s)
+	if f.t[s] != &h.Tensor || h.buf == nil || !slices.Contains(f.cur.dead, s) {
+		return false
+	}
+	if st := f.state[state]; st != nil && st.buf == h.buf {
+		return h.buf.refs == 2
+	}
+	return h.buf.refs == 1
 }
 
 func lowerSplit(l *lowering, op *mil.Op) (instr, error) {
