@@ -16,11 +16,14 @@ const mainFunction = "main"
 // multi-function model, "" for any other.
 func readDescription(d *coremlproto.ModelDescription) (features map[string]Interface, def string, err error) {
 	features = map[string]Interface{}
-	add := func(name string, in, out, state []*coremlproto.FeatureDescription) error {
+	if len(d.GetTrainingInput()) > 0 {
+		return nil, "", errors.New("training inputs are not supported")
+	}
+	add := func(name, label, probabilities string, in, out, state []*coremlproto.FeatureDescription) error {
 		if _, dup := features[name]; dup {
 			return fmt.Errorf("function %s is described twice", name)
 		}
-		var i Interface
+		i := Interface{PredictedFeature: label, PredictedProbabilities: probabilities}
 		var errs [3]error
 		i.Inputs, errs[0] = readFeatures(in)
 		i.Outputs, errs[1] = readFeatures(out)
@@ -35,13 +38,13 @@ func readDescription(d *coremlproto.ModelDescription) (features map[string]Inter
 		if d.GetDefaultFunctionName() != "" {
 			return nil, "", fmt.Errorf("default function %q without function descriptions", d.GetDefaultFunctionName())
 		}
-		return features, "", add(mainFunction, d.GetInput(), d.GetOutput(), d.GetState())
+		return features, "", add(mainFunction, d.GetPredictedFeatureName(), d.GetPredictedProbabilitiesName(), d.GetInput(), d.GetOutput(), d.GetState())
 	}
 	if len(d.GetInput())+len(d.GetOutput())+len(d.GetState()) > 0 {
 		return nil, "", errors.New("features both at the top and in function descriptions")
 	}
 	for _, f := range d.GetFunctions() {
-		if err := add(f.GetName(), f.GetInput(), f.GetOutput(), f.GetState()); err != nil {
+		if err := add(f.GetName(), f.GetPredictedFeatureName(), f.GetPredictedProbabilitiesName(), f.GetInput(), f.GetOutput(), f.GetState()); err != nil {
 			return nil, "", err
 		}
 	}
@@ -166,10 +169,14 @@ func writeDescription(p *mil.Program, spec int, extra map[string]Interface) (*co
 		}
 		if single {
 			d.Input, d.Output, d.State = in, out, state
+			d.PredictedFeatureName, d.PredictedProbabilitiesName = extra[name].PredictedFeature, extra[name].PredictedProbabilities
 			break
 		}
 		d.DefaultFunctionName = def
-		d.Functions = append(d.Functions, &coremlproto.FunctionDescription{Name: name, Input: in, Output: out, State: state})
+		d.Functions = append(d.Functions, &coremlproto.FunctionDescription{
+			Name: name, Input: in, Output: out, State: state,
+			PredictedFeatureName: extra[name].PredictedFeature, PredictedProbabilitiesName: extra[name].PredictedProbabilities,
+		})
 	}
 	return d, nil
 }

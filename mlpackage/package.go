@@ -39,6 +39,9 @@ type Metadata struct {
 // Interface lists the features of one function in the order of the file.
 type Interface struct {
 	Inputs, Outputs, States []Feature
+	// PredictedFeature and PredictedProbabilities name the outputs of a
+	// classifier.
+	PredictedFeature, PredictedProbabilities string
 }
 
 // Close unmaps the weights.

@@ -276,6 +276,21 @@ func TestFeaturesCarryDetails(t *testing.T) {
 	}
 }
 
+func TestPredictedNamesSurvive(t *testing.T) {
+	for _, p := range []*mil.Program{program(mlp(t, "main", 2, weight())), program(mlp(t, "main", 2, weight()), mlp(t, "other", 1, weight()))} {
+		want := mlpackage.Interface{PredictedFeature: "y", PredictedProbabilities: "p"}
+		path, _ := write(t, p, mlpackage.WriteOptions{Features: map[string]mlpackage.Interface{"main": want}})
+		read, err := mlpackage.Read(path, mlpackage.ReadOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := read.Features["main"]; got.PredictedFeature != "y" || got.PredictedProbabilities != "p" {
+			t.Errorf("predicted names %q, %q", got.PredictedFeature, got.PredictedProbabilities)
+		}
+		read.Close()
+	}
+}
+
 func TestWriterRefuses(t *testing.T) {
 	ok := func() *mil.Function { return mlp(t, "main", 2, weight()) }
 	// copied is y = identity(x), with a type that the builder would not take.
