@@ -1,11 +1,11 @@
 package runtime
 
 import (
-	"math/bits"
 	"unsafe"
 
 	"golang.org/x/sys/cpu"
 
+	"github.com/smelt-go/smelt/internal/decompress"
 	"github.com/smelt-go/smelt/internal/kernel"
 	"github.com/smelt-go/smelt/mil"
 )
@@ -16,14 +16,8 @@ type weight struct {
 	n, k int
 	f16  []uint16
 	f32  []float32
-	// rows decodes compressed rows, as float32.
-	rows rowSource
-}
-
-// rowSource decodes rows of a compressed matrix. It may be called from
-// several goroutines.
-type rowSource interface {
-	Rows(dst []float32, first, n int)
+	// rows decodes compressed rows, or a constant that is not in memory.
+	rows *decompress.Tensor
 }
 
 // weight returns the matrix behind v, axis 0 its rows; nil if v is not a
@@ -37,16 +31,37 @@ func (l *lowering) weight(v *mil.Value) *weight {
 		return nil
 	}
 	w := &weight{n: t.Shape[0], k: t.NumElements() / t.Shape[0]}
-	if v.Const == nil {
+	if w.inPlace(v.Const, t) {
+		return w
+	}
+	if !t.DType.IsFloat() || v.Const == nil && (v.Op == nil || !isConstexpr(v.Op)) {
 		return nil
 	}
-	raw, ok := v.Const.(mil.RawConst)
-	if !ok {
+	if t.NumElements() < tableMin {
+		s, err := l.slot(v)
+		if err != nil {
+			return nil
+		}
+		w.f32 = l.code.consts[s].F
+		return w
+	}
+	rows, err := l.decoder(v)
+	if err != nil {
 		return nil
+	}
+	w.rows = rows
+	return w
+}
+
+// inPlace points w at the elements of a plain constant.
+func (w *weight) inPlace(c mil.Const, t mil.TensorType) bool {
+	raw, ok := c.(mil.RawConst)
+	if !ok {
+		return false
 	}
 	b := raw.Raw()
 	if int64(len(b)) < t.NumBytes() {
-		return nil
+		return false
 	}
 	switch t.DType {
 	case mil.Float16:
@@ -54,10 +69,7 @@ func (l *lowering) weight(v *mil.Value) *weight {
 	case mil.Float32:
 		w.f32 = viewOf[float32](b, w.n*w.k)
 	}
-	if w.f16 == nil && w.f32 == nil {
-		return nil
-	}
-	return w
+	return w.f16 != nil || w.f32 != nil
 }
 
 // viewOf reads packed little-endian elements in place; nil if the machine
@@ -65,7 +77,7 @@ func (l *lowering) weight(v *mil.Value) *weight {
 func viewOf[T uint16 | float32](b []byte, n int) []T {
 	var z T
 	p := unsafe.Pointer(unsafe.SliceData(b))
-	if cpu.IsBigEndian || uintptr(p)%unsafe.Sizeof(z) != 0 || bits.Len(uint(n)) > 48 {
+	if cpu.IsBigEndian || uintptr(p)%unsafe.Sizeof(z) != 0 {
 		return nil
 	}
 	return unsafe.Slice((*T)(p), n)
