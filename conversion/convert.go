@@ -15,6 +15,7 @@ import (
 	"github.com/smelt-go/smelt/mil"
 	"github.com/smelt-go/smelt/mil/pass"
 	"github.com/smelt-go/smelt/mlpackage"
+	"github.com/smelt-go/smelt/tokenizer"
 )
 
 // Opset of the programs that Convert writes: iOS 18 and macOS 15, the first
@@ -33,6 +34,10 @@ func Convert(ctx context.Context, src, out string, o Options) (*Report, error) {
 		return nil, err
 	}
 	defer s.Close()
+	tok, err := s.tokenizer()
+	if err != nil {
+		return nil, err
+	}
 	cfg := s.Model.Config()
 	if o, err = o.withDefaults(cfg); err != nil {
 		return nil, err
@@ -49,7 +54,7 @@ func Convert(ctx context.Context, src, out string, o Options) (*Report, error) {
 	}
 	c.Model.EOS = s.endTokens()
 	rep := newReport(s, c)
-	if err := s.scale(ctx, c, o, rep); err != nil {
+	if err := s.scale(ctx, c, tok, o, rep); err != nil {
 		return nil, err
 	}
 	err = atomicdir.Write(out, o.Force, func(dir string) error { return s.write(ctx, dir, c, o, rep) })
@@ -79,16 +84,19 @@ func replaceable(out string, force bool) error {
 }
 
 // scale decides the residual scale of fp16 bundles.
-func (s *Source) scale(ctx context.Context, c *chunking.Contract, o Options, rep *Report) error {
+func (s *Source) scale(ctx context.Context, c *chunking.Contract, tok *tokenizer.Tokenizer, o Options, rep *Report) error {
 	switch {
 	case o.ResidualScale != 0:
 		c.SetResidualScale(o.ResidualScale)
-		return c.Validate()
+		if err := c.Validate(); err != nil {
+			return fmt.Errorf("conversion: %w", err)
+		}
+		return nil
 	case o.Compute != "fp16":
 		return nil
 	}
 	o.progress("probing ranges", 0, 1)
-	p, err := s.probe(ctx)
+	p, err := s.probe(ctx, tok)
 	if err != nil {
 		return fmt.Errorf("conversion: range probe: %w", err)
 	}

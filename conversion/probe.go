@@ -2,6 +2,7 @@ package conversion
 
 import (
 	"context"
+	"encoding/json"
 	"math"
 	"os"
 	"path/filepath"
@@ -24,20 +25,18 @@ const probeTokens = 96
 
 // probeIDs returns the token ids that the range probe runs: text where the
 // source has a tokenizer, else ids spread over the vocabulary.
-func (s *Source) probeIDs() []int32 {
+func (s *Source) probeIDs(tok *tokenizer.Tokenizer) []int32 {
 	cfg := s.Model.Config()
 	var ids []int32
 	if cfg.BOS >= 0 && cfg.BOS < cfg.Vocab {
 		ids = append(ids, int32(cfg.BOS))
 	}
 	n := min(probeTokens, cfg.MaxPositions)
-	if _, err := os.Stat(filepath.Join(s.Dir, "tokenizer.json")); err == nil {
-		if tok, err := tokenizer.Load(s.Dir); err == nil {
-			if text, err := tok.Encode(probeText, tokenizer.EncodeOptions{}); err == nil {
-				for _, id := range text {
-					if int(id) < cfg.Vocab {
-						ids = append(ids, id)
-					}
+	if tok != nil {
+		if text, err := tok.Encode(probeText, tokenizer.EncodeOptions{}); err == nil {
+			for _, id := range text {
+				if int(id) < cfg.Vocab {
+					ids = append(ids, id)
 				}
 			}
 		}
@@ -62,8 +61,8 @@ type Probe struct {
 // probe measures how large activations grow and picks the residual scale: the
 // largest power of two ≤ 1 that keeps the residual stream ProbeHeadroom below
 // the end of fp16.
-func (s *Source) probe(ctx context.Context) (*Probe, error) {
-	config, err := os.ReadFile(filepath.Join(s.Dir, "config.json"))
+func (s *Source) probe(ctx context.Context, tok *tokenizer.Tokenizer) (*Probe, error) {
+	config, err := s.config()
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +70,7 @@ func (s *Source) probe(ctx context.Context) (*Probe, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids := s.probeIDs()
+	ids := s.probeIDs(tok)
 	r, err := m.RangeProbe(ctx, ids)
 	if err != nil {
 		return nil, err
@@ -94,4 +93,35 @@ func (s *Source) probe(ctx context.Context) (*Probe, error) {
 		p.Scale /= 2
 	}
 	return p, nil
+}
+
+// config returns config.json without the keys to be ignored, which the
+// reference, strict like the converter, would refuse once more.
+func (s *Source) config() ([]byte, error) {
+	data, err := os.ReadFile(filepath.Join(s.Dir, "config.json"))
+	if err != nil || len(s.ignore) == 0 {
+		return data, err
+	}
+	strip := func(data []byte) (map[string]json.RawMessage, error) {
+		var m map[string]json.RawMessage
+		err := json.Unmarshal(data, &m)
+		for _, k := range s.ignore {
+			delete(m, k)
+		}
+		return m, err
+	}
+	outer, err := strip(data)
+	if err != nil {
+		return nil, err
+	}
+	if text, ok := outer["text_config"]; ok {
+		inner, err := strip(text)
+		if err != nil {
+			return nil, err
+		}
+		if outer["text_config"], err = json.Marshal(inner); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(outer)
 }

@@ -3,7 +3,9 @@ package conversion
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +13,7 @@ import (
 	"github.com/smelt-go/smelt/checkpoint"
 	"github.com/smelt-go/smelt/chunking"
 	"github.com/smelt-go/smelt/models"
+	"github.com/smelt-go/smelt/tokenizer"
 )
 
 // Source is an opened Hugging Face directory.
@@ -19,6 +22,8 @@ type Source struct {
 	Model *models.Model
 	view  *checkpoint.View
 	ckpt  *checkpoint.Checkpoint
+
+	ignore []string // keys of config.json that are accepted unread
 }
 
 // OpenSource opens dir, matches its tensors with the architecture that
@@ -38,7 +43,21 @@ func OpenSource(dir string, ignoreKeys ...string) (*Source, error) {
 		ckpt.Close()
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
-	return &Source{Dir: dir, Model: m, view: view, ckpt: ckpt}, nil
+	return &Source{Dir: dir, Model: m, view: view, ckpt: ckpt, ignore: ignoreKeys}, nil
+}
+
+// tokenizer loads the source's tokenizer, nil if there is none. One that
+// cannot be used is an error: the bundle would be of no use for text.
+func (s *Source) tokenizer() (*tokenizer.Tokenizer, error) {
+	path := filepath.Join(s.Dir, "tokenizer.json")
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	t, err := tokenizer.Load(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w (to convert the model without its tokenizer, move %s away)", err, path)
+	}
+	return t, nil
 }
 
 // Close releases the checkpoint's files.

@@ -93,7 +93,6 @@ and, where needed, scales it by a power of two, which changes no result.`,
 	f.StringSliceVar(&o.IgnoreKeys, "ignore-config-key", nil, "accept this unknown `KEY` of config.json unread (repeatable)")
 	f.BoolVar(&o.Force, "force", false, "replace an existing bundle")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
-	cmd.MarkFlagsMutuallyExclusive("chunks", "layers", "max-chunk-bytes")
 	completeDirs(cmd)
 	completeValues(cmd, map[string][]string{"kv": {chunking.KVTensor, chunking.KVState},
 		"embed": {chunking.EmbedSidecar, chunking.EmbedGraph}, "compute": {"f16", "f32"},

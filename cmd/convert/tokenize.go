@@ -43,6 +43,9 @@ with --decode the other way round.`,
 			if jsonl && len(args) == 2 {
 				return usagef("tokenize: --jsonl reads standard input, not an argument")
 			}
+			if jsonl && asJSON {
+				return usagef("tokenize: give either --json or --jsonl")
+			}
 			tok, err := tokenizer.Load(tokenizerPath(args[0]))
 			if err != nil {
 				return err
@@ -88,7 +91,6 @@ with --decode the other way round.`,
 	f.BoolVar(&decode, "decode", false, "turn ids into text")
 	f.BoolVar(&special, "special", false, "add (encode) or show (decode) special tokens")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.MarkFlagsMutuallyExclusive("json", "jsonl")
 	return cmd
 }
 
