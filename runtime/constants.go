@@ -6,6 +6,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/smelt-go/smelt/internal/decompress"
 	"github.com/smelt-go/smelt/mil"
 )
 
@@ -17,10 +18,12 @@ type constCache struct {
 	// pinned keeps the consts alive: their addresses are the keys, and those
 	// of defaults, which nothing else holds, must not be used again.
 	pinned map[string]mil.Const
+	// decoders read constants and constexprs in parts.
+	decoders map[string]*decompress.Tensor
 }
 
 func newConstCache() *constCache {
-	return &constCache{tensors: map[string]*Tensor{}, pinned: map[string]mil.Const{}}
+	return &constCache{tensors: map[string]*Tensor{}, pinned: map[string]mil.Const{}, decoders: map[string]*decompress.Tensor{}}
 }
 
 // constKey identifies a constant: by the place of its bytes where these are

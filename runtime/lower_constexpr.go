@@ -44,9 +44,26 @@ func lowerConstexpr(l *lowering, op *mil.Op) (instr, error) {
 }
 
 // decoder returns the decoder of a constant or constexpr, for consumers that
-// read it in parts.
+// read it in parts. Equal ones are shared by the program's functions.
 func (l *lowering) decoder(v *mil.Value) (*decompress.Tensor, error) {
-	return decompress.Of(v, decompress.Options{Exact: !l.typed()})
+	key := ""
+	if v.Const != nil {
+		key = constKey(v.Const)
+	} else {
+		key = constexprKey(v.Op, outputIndex(v))
+	}
+	cc := l.prog.consts
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	d, ok := cc.decoders[key]
+	if !ok {
+		var err error
+		if d, err = decompress.Of(v, decompress.Options{Exact: !l.typed()}); err != nil {
+			return nil, err
+		}
+		cc.decoders[key] = d
+	}
+	return d, nil
 }
 
 // tableMin is the number of elements from which a constant is looked up where
