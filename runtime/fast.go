@@ -20,6 +20,9 @@ var fastLowerers = map[string]fastLowerer{
 	"silu":    fastUnary(kernel.Silu),
 	"gelu":    fastGelu,
 
+	"reduce_argmax": fastMax,
+	"reduce_max":    fastMax,
+
 	"read_state":  readState,
 	"write_state": writeState,
 }

@@ -136,16 +136,24 @@ func SumSquares(x []float32) float32 {
 	return out[0]
 }
 
-// Max is the largest element of x, which is not empty. It is unspecified if
-// an element is NaN.
+// Max is the largest element of x, NaN left out; -Inf if there is none.
 func Max(x []float32) float32 {
 	k := body(len(x))
-	if k == 0 {
-		return genericLevel.maxOf(ptr(x), len(x))
-	}
 	m := cur.maxOf(ptr(x), k)
-	for _, v := range x[k:] {
-		m = max(m, v)
+	if k < len(x) {
+		m = max(m, genericLevel.maxOf(ptr(x[k:]), len(x)-k))
 	}
 	return m
+}
+
+// ArgMax is the first index of the largest element, NaN left out; 0 if there
+// is none.
+func ArgMax(x []float32) int {
+	m := Max(x)
+	for i, v := range x {
+		if v == m {
+			return i
+		}
+	}
+	return 0
 }

@@ -198,21 +198,24 @@ end:
 	RET
 
 // func maxOfAVX2(x *float32, n int) float32
-// Requires: AVX, SSE
+// Requires: AVX, AVX2, SSE
 TEXT ·maxOfAVX2(SB), NOSPLIT, $0-20
 	MOVQ         x+0(FP), AX
 	MOVQ         n+8(FP), CX
-	MOVQ         x+0(FP), DX
-	VBROADCASTSS (DX), Y0
+	MOVL         $0xff800000, DX
+	VMOVD        DX, X0
+	VBROADCASTSS X0, Y0
 	SHRQ         $0x04, CX
 	JZ           end
 
 loop:
-	VMAXPS (AX), Y0, Y0
-	VMAXPS 32(AX), Y0, Y0
-	ADDQ   $0x00000040, AX
-	DECQ   CX
-	JNZ    loop
+	VMOVUPS (AX), Y1
+	VMAXPS  Y0, Y1, Y0
+	VMOVUPS 32(AX), Y1
+	VMAXPS  Y0, Y1, Y0
+	ADDQ    $0x00000040, AX
+	DECQ    CX
+	JNZ     loop
 
 end:
 	VMOVAPS      Y0, Y0

@@ -37,7 +37,7 @@ func scaleMulAVX512(dst *float32, a *float32, b *float32, c float32, n int)
 //go:noescape
 func sumSquaresAVX512(x *float32, n int) float32
 
-// maxOfAVX512 finds the maximum; n > 0. n is a multiple of 16.
+// maxOfAVX512 finds the maximum, -Inf if n is 0. n is a multiple of 16.
 //
 //go:noescape
 func maxOfAVX512(x *float32, n int) float32

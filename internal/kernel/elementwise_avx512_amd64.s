@@ -182,16 +182,18 @@ end:
 TEXT ·maxOfAVX512(SB), NOSPLIT, $0-20
 	MOVQ         x+0(FP), AX
 	MOVQ         n+8(FP), CX
-	MOVQ         x+0(FP), DX
-	VBROADCASTSS (DX), Z0
+	MOVL         $0xff800000, DX
+	VMOVD        DX, X0
+	VBROADCASTSS X0, Z0
 	SHRQ         $0x04, CX
 	JZ           end
 
 loop:
-	VMAXPS (AX), Z0, Z0
-	ADDQ   $0x00000040, AX
-	DECQ   CX
-	JNZ    loop
+	VMOVUPS (AX), Z1
+	VMAXPS  Z0, Z1, Z0
+	ADDQ    $0x00000040, AX
+	DECQ    CX
+	JNZ     loop
 
 end:
 	VEXTRACTF64X4 $0x01, Z0, Y1

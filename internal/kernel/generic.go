@@ -39,9 +39,11 @@ var genericLevel = level{
 		return dot(v, v)
 	},
 	maxOf: func(x *float32, n int) float32 {
-		m := *x
+		m := float32(math.Inf(-1))
 		for _, v := range unsafe.Slice(x, n) {
-			m = max(m, v)
+			if v > m {
+				m = v
+			}
 		}
 		return m
 	},

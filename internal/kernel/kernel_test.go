@@ -263,6 +263,19 @@ func TestElementwise(t *testing.T) {
 				if got := Max(a); got != m {
 					t.Fatalf("max n=%d: %v, want %v", n, got, m)
 				}
+				at := ArgMax(a)
+				if a[at] != m {
+					t.Fatalf("argmax n=%d: %d, which is %v, not %v", n, at, a[at], m)
+				}
+				copy(d, a)
+				for i := range d {
+					if i != at && i%3 == 0 {
+						d[i] = float32(math.NaN())
+					}
+				}
+				if got := ArgMax(d); got != at {
+					t.Fatalf("argmax n=%d: %d beside NaN, %d without", n, got, at)
+				}
 			}
 		}
 	})

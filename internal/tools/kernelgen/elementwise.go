@@ -60,14 +60,15 @@ func elementwiseKernels(s isa) {
 			}, func() { Store(s.reduce(acc), ReturnIndex(0)) }
 		})
 
-	s.stream("maxOf", "func(x *float32, n int) float32", "finds the maximum; n > 0.", []string{"x"}, []int{4},
+	// VMAXPS returns its second source, here the accumulator, if either is
+	// NaN: NaN elements are passed over.
+	s.stream("maxOf", "func(x *float32, n int) float32", "finds the maximum, -Inf if n is 0.", []string{"x"}, []int{4},
 		func() (func(int, mem), func()) {
-			acc := s.vec()
-			x := GP64()
-			Load(Param("x"), x)
-			VBROADCASTSS(Mem{Base: x}, acc)
-			return func(at int, m mem) { VMAXPS(m(0, at), acc, acc) },
-				func() {
+			acc, v := s.constant(math.Float32bits(float32(math.Inf(-1)))), s.vec()
+			return func(at int, m mem) {
+					VMOVUPS(m(0, at), v)
+					VMAXPS(acc, v, acc)
+				}, func() {
 					x := s.fold(acc, func(a, b reg.VecVirtual) { VMAXPS(a, b, b) })
 					Store(x, ReturnIndex(0))
 				}
