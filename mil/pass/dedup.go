@@ -2,6 +2,7 @@ package pass
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -28,13 +29,13 @@ func keyOf(c mil.Const) any {
 // Equals finds equal constants: out[i] is the index of the first constant
 // that has the type and contents of cs[i]. Use it to share weights between
 // functions or between chunks. Contents are compared by SHA-256, streamed,
-// and only where identity does not decide: a constant that is the only one of
-// its type is never read.
+// and only as far as needed: a constant that is the only one of its type is
+// never read, and one that differs from all others in its first bytes is not
+// read further.
 func Equals(cs []mil.Const) ([]int, error) {
 	out := make([]int, len(cs))
 	byKey := map[any]int{}
-	byType := map[string][]int{} // distinct identities of a type
-	var types []string           // in order of appearance, so that errors are too
+	var distinct []int // one index an identity
 	for i, c := range cs {
 		k := keyOf(c)
 		if j, ok := byKey[k]; ok && cs[j].Type().Equal(c.Type()) {
@@ -42,29 +43,19 @@ func Equals(cs []mil.Const) ([]int, error) {
 			continue
 		}
 		byKey[k], out[i] = i, i
-		t := c.Type().String()
-		if byType[t] == nil {
-			types = append(types, t)
+		distinct = append(distinct, i)
+	}
+	groups := [][]int{distinct}
+	for _, key := range []func(mil.Const) (string, error){typeKey, headKey, fullKey} {
+		var err error
+		if groups, err = refine(cs, groups, key); err != nil {
+			return nil, err
 		}
-		byType[t] = append(byType[t], i)
 	}
 	twin := map[int]int{}
-	for _, t := range types {
-		is := byType[t]
-		if len(is) == 1 {
-			continue
-		}
-		seen := map[[sha256.Size]byte]int{}
-		for _, i := range is {
-			h, err := hash(cs[i])
-			if err != nil {
-				return nil, err
-			}
-			if j, ok := seen[h]; ok {
-				twin[i] = j
-			} else {
-				seen[h] = i
-			}
+	for _, g := range groups {
+		for _, i := range g[1:] {
+			twin[i] = g[0]
 		}
 	}
 	for i, j := range out {
@@ -75,17 +66,76 @@ func Equals(cs []mil.Const) ([]int, error) {
 	return out, nil
 }
 
-func hash(c mil.Const) (sum [sha256.Size]byte, err error) {
-	h := sha256.New()
-	if l, ok := c.(*mil.Literal); ok && l.T.DType == mil.String {
-		for _, s := range l.Strs {
-			fmt.Fprintf(h, "%q", s)
+// refine splits groups of possibly equal constants by a key and drops those
+// that are alone.
+func refine(cs []mil.Const, groups [][]int, key func(mil.Const) (string, error)) ([][]int, error) {
+	var out [][]int
+	for _, g := range groups {
+		parts := map[string][]int{}
+		var order []string
+		for _, i := range g {
+			k, err := key(cs[i])
+			if err != nil {
+				return nil, err
+			}
+			if parts[k] == nil {
+				order = append(order, k)
+			}
+			parts[k] = append(parts[k], i)
 		}
-	} else if _, err := c.WriteTo(h); err != nil {
-		return sum, err
+		for _, k := range order {
+			if len(parts[k]) > 1 {
+				out = append(out, parts[k])
+			}
+		}
 	}
-	h.Sum(sum[:0])
-	return sum, nil
+	return out, nil
+}
+
+// headBytes is how much of a constant is compared before all of it is.
+const headBytes = 4096
+
+func typeKey(c mil.Const) (string, error) { return c.Type().String(), nil }
+
+// headKey is the first headBytes of the contents.
+func headKey(c mil.Const) (string, error) {
+	if l, ok := c.(*mil.Literal); ok && l.T.DType == mil.String {
+		return fmt.Sprintf("%q", l.Strs), nil
+	}
+	var h head
+	if _, err := c.WriteTo(&h); err != nil && !h.full {
+		return "", err
+	}
+	return string(h.b), nil
+}
+
+// head keeps the first bytes written to it and then stops the writer.
+type head struct {
+	b    []byte
+	full bool
+}
+
+var errHeadFull = errors.New("enough")
+
+func (h *head) Write(p []byte) (int, error) {
+	if k := headBytes - len(h.b); len(p) > k {
+		h.b, h.full = append(h.b, p[:k]...), true
+		return k, errHeadFull
+	}
+	h.b = append(h.b, p...)
+	return len(p), nil
+}
+
+// fullKey is the hash of the contents if headKey has not seen all of them.
+func fullKey(c mil.Const) (string, error) {
+	if c.Type().DType == mil.String || c.Type().NumBytes() <= headBytes {
+		return "", nil
+	}
+	h := sha256.New()
+	if _, err := c.WriteTo(h); err != nil {
+		return "", err
+	}
+	return string(h.Sum(nil)), nil
 }
 
 // DedupConsts makes equal constants one: inside a function, a const op that

@@ -214,6 +214,20 @@ func TestEquals(t *testing.T) {
 	if reads != 1 {
 		t.Errorf("%d reads, want 1: identity and type decide the rest", reads)
 	}
+	// Beyond the first bytes only look-alikes are read.
+	long := func(at int) mil.Const {
+		v := make([]float64, 10000)
+		v[at] = 1
+		return &counted{mil.NewFloats(mil.Float16, []int{len(v)}, v...), &reads}
+	}
+	reads = 0
+	got, err = pass.Equals([]mil.Const{long(0), long(1), long(9999), long(9998), long(9999)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]int{0, 1, 2, 3, 2}, got); d != "" || reads != 8 {
+		t.Errorf("%d reads, want 5 heads and 3 in full (-want +got)\n%s", reads, d)
+	}
 	if _, err := pass.Equals([]mil.Const{broken{}, &broken{}}); err == nil {
 		t.Error("an unreadable constant was compared")
 	}
