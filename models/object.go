@@ -138,7 +138,7 @@ func (o *object) unread(ignore []string) {
 		bad = append(bad, k)
 	}
 	if len(bad) > 0 {
-		o.fail("key %q is not known and may change the mathematics (if it does not, ignore it by name)", strings.Join(bad, `", "`))
+		o.fail("key %q is not known and may change the mathematics (if it does not, accept it with --ignore-config-key %s)", strings.Join(bad, `", "`), strings.Join(bad, ","))
 	}
 }
 
