@@ -1,0 +1,134 @@
+package parity
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/smelt-go/smelt/chunking"
+	"github.com/smelt-go/smelt/models"
+	"github.com/smelt-go/smelt/parity/reference"
+)
+
+// contractGate compares contract, packages and config.json.
+func contractGate() Gate {
+	return Gate{
+		ID:     "contract",
+		Proves: "contract, packages and config.json agree on functions, shapes, layer kinds, window, RoPE and scales",
+		Skip:   func(*Subject) string { return "" },
+		Run: func(_ context.Context, s *Subject) (*Result, error) {
+			res := &Result{Status: Pass}
+			// Opening compares every function of every package with the contract.
+			for _, mode := range s.modes() {
+				if _, err := s.Engine(mode); missing(err) {
+					return nil, err
+				} else if err != nil {
+					res.fail("%v", err)
+					return res, nil
+				}
+			}
+			functions := 0
+			for _, ch := range s.Contract.Chunks {
+				functions += len(ch.Functions)
+			}
+			res.note("chunks", float64(len(s.Contract.Chunks)))
+			res.note("functions", float64(functions))
+			if s.Config == nil {
+				res.fail("hf/config.json: %v", s.ConfigErr)
+				return res, nil
+			}
+			for _, d := range disagreements(s.Contract, s.Config) {
+				res.fail("%s", d)
+			}
+			if s.Reference != nil && fmt.Sprint(s.Reference.Config()) != fmt.Sprint(*s.Config) {
+				res.fail("config.json of the checkpoint differs from the one in the bundle (another model's checkpoint?)")
+			}
+			return res, nil
+		},
+	}
+}
+
+// disagreements lists where the contract says something else than config.json.
+func disagreements(c *chunking.Contract, want *reference.Config) []string {
+	var out []string
+	differ := func(what string, got, want any) {
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			out = append(out, fmt.Sprintf("contract: %s is %v, config.json implies %v", what, got, want))
+		}
+	}
+	m := c.Model
+	differ("num_hidden_layers", m.Layers, want.Layers)
+	differ("hidden_size", m.Hidden, want.Hidden)
+	differ("vocab_size", m.Vocab, want.Vocab)
+	differ("num_attention_heads", m.Heads, want.Heads)
+	differ("num_key_value_heads", m.KVHeads, want.KVHeads)
+	differ("head_dim", m.HeadDim, want.HeadDim)
+	if c.Context > want.MaxPositions {
+		out = append(out, fmt.Sprintf("contract: context %d exceeds max_position_embeddings %d", c.Context, want.MaxPositions))
+	}
+	for i, k := range m.Kinds {
+		if i < len(want.Kinds) && (k == models.Sliding) != (want.Kinds[i] == reference.SlidingAttention) {
+			out = append(out, fmt.Sprintf("contract: layer %d is %s, config.json implies %s", i, k, want.Kinds[i]))
+		}
+	}
+	for _, kind := range []models.Kind{models.Full, models.Sliding} {
+		if !slices.Contains(m.Kinds, kind) {
+			continue
+		}
+		a, ok := c.Attention[kind]
+		if !ok {
+			out = append(out, fmt.Sprintf("contract: attention %s is missing", kind))
+			continue
+		}
+		rope, window := want.FullRope, 0
+		if kind == models.Sliding {
+			rope, window = want.SlidingRope, want.Window
+		}
+		differ(fmt.Sprintf("window of %s layers", kind), a.Window, window)
+		if i := ropeDiffers(a.InvFreq, rope, want.HeadDim); i >= 0 {
+			out = append(out, fmt.Sprintf("contract: RoPE of %s layers: frequency %d is %g, config.json implies %g (theta %g)",
+				kind, i, a.InvFreq[i], ropeFrequency(rope, i, want.HeadDim), rope.Theta))
+		}
+	}
+	scale := float64(want.EmbedScale) * c.ResidualScale
+	if math.Abs(c.Embedding.Scale-scale) > 1e-6*scale {
+		out = append(out, fmt.Sprintf("contract: embedding scale is %g, config.json and the residual scale imply %g", c.Embedding.Scale, scale))
+	}
+	if c.Mask.Blocked > -1e3 {
+		out = append(out, fmt.Sprintf("contract: mask value %g does not block (want -1000 or less)", c.Mask.Blocked))
+	}
+	return out
+}
+
+// ropeDiffers is the first frequency that is not what rope says, or -1.
+func ropeDiffers(freq []float32, rope reference.Rope, headDim int) int {
+	for i, f := range freq {
+		if w := ropeFrequency(rope, i, headDim); math.Abs(float64(f)-w) > 1e-5*w {
+			return i
+		}
+	}
+	return -1
+}
+
+// ropeFrequency is frequency i in radians per position: θ^(-2i/d), then the
+// scaling that config.json names.
+func ropeFrequency(r reference.Rope, i, d int) float64 {
+	f := math.Pow(r.Theta, -2*float64(i)/float64(d))
+	switch r.Type {
+	case "linear":
+		return f / r.Factor
+	case "llama3":
+		// turns the frequency makes over the original context
+		turns := float64(r.OriginalMaxPositions) * f / (2 * math.Pi)
+		switch {
+		case turns < r.LowFreqFactor:
+			return f / r.Factor
+		case turns > r.HighFreqFactor:
+			return f
+		}
+		keep := (turns - r.LowFreqFactor) / (r.HighFreqFactor - r.LowFreqFactor)
+		return (1-keep)*f/r.Factor + keep*f
+	}
+	return f
+}

@@ -1,0 +1,161 @@
+package parity
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/smelt-go/smelt/engine"
+	"github.com/smelt-go/smelt/runtime"
+)
+
+// functionsGate walks the context twice: straight through prefill, and in odd
+// steps that mix verify, decode and prefill, so that padding, offsets and the
+// wrap of the ring are met.
+func functionsGate() Gate {
+	return Gate{
+		ID:     "functions",
+		Proves: "decode, prefill at any offset and verify agree at positions 0, 1, W-1, W, W+1, 2W … C-1",
+		Skip:   func(*Subject) string { return "" },
+		Run: func(ctx context.Context, s *Subject) (*Result, error) {
+			res := &Result{Status: Pass}
+			for _, mode := range s.modes() {
+				if s.large && mode != s.sharp() {
+					continue
+				}
+				if err := s.agree(ctx, res, mode); err != nil {
+					return nil, err
+				}
+			}
+			return res, nil
+		},
+	}
+}
+
+// agreement compares rows of two walks in one mode.
+type agreement struct {
+	want    []Position
+	tol     Tolerance
+	maxAbs  float64
+	size    float64 // largest |logit|
+	rows    int
+	worst   string
+	flips   int
+	flipped string
+}
+
+func (a *agreement) row(what string, row engine.Row) {
+	p := row.Position
+	if p >= len(a.want) {
+		return
+	}
+	want := &a.want[p]
+	a.rows++
+	if row.Token != want.Argmax {
+		if m := want.Margin(); !(m <= a.tol.Margin) {
+			if a.flips++; a.flipped == "" {
+				a.flipped = fmt.Sprintf("%s at position %d chose token %d, prefill %d by a margin of %s", what, p, row.Token, want.Argmax, short(m))
+			}
+		}
+	}
+	worst := 0.0
+	switch {
+	case row.Logits == nil:
+		if row.Token == want.Argmax {
+			worst = math.Abs(float64(row.TokenLogit) - float64(want.Top[0].Logit))
+		}
+	case want.Row != nil:
+		worst = maxAbsDiff(want.Row, row.Logits)
+	default:
+		for _, t := range want.Top {
+			worst = math.Max(worst, math.Abs(float64(t.Logit)-float64(row.Logits[t.ID])))
+		}
+	}
+	if !(worst <= a.maxAbs) && a.maxAbs == a.maxAbs {
+		a.maxAbs, a.worst = worst, fmt.Sprintf("%s at position %d", what, p)
+	}
+}
+
+// agree runs both walks in one mode.
+func (s *Subject) agree(ctx context.Context, res *Result, mode runtime.Mode) error {
+	K := max(1, largest(s.Contract, ViaVerify))
+	sweep := s.sweep(1)
+	last := sweep[len(sweep)-1]
+	ids := s.extended(last + 1)
+	rowsFit := len(ids)*s.Contract.Model.Vocab <= rowBudget
+
+	straight, err := s.Host(mode)
+	if err != nil {
+		return err
+	}
+	a := &agreement{}
+	var m Metrics
+	err = feed(ctx, straight, s.Contract, s.quickest(), ids, func(row engine.Row) error {
+		s.progress(fmt.Sprintf("functions, %s: straight", mode), row.Position+1, len(ids))
+		a.want = append(a.want, m.reduce(row, rowsFit))
+		a.size = math.Max(a.size, math.Max(math.Abs(float64(row.TokenLogit)), maxAbs(row.Logits)))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	a.tol = s.between(a.size, mode)
+
+	h, err := s.Host(mode)
+	if err != nil {
+		return err
+	}
+	for i, p := range sweep {
+		s.progress(fmt.Sprintf("functions, %s: sweep", mode), i+1, len(sweep))
+		each := func(row engine.Row) error { a.row("prefill from an odd offset", row); return nil }
+		if p > h.Pos() {
+			if _, err := h.Prefill(ids[h.Pos():p], each); err != nil {
+				return err
+			}
+		}
+		if p < h.Pos() {
+			continue
+		}
+		if s.has(ViaVerify) {
+			b, err := h.Verify(ids[p:min(p+K, len(ids))])
+			if err != nil {
+				return err
+			}
+			for _, row := range b.Rows() {
+				a.row("verify", row)
+			}
+		}
+		row, err := h.Decode(ids[p])
+		if err != nil {
+			return err
+		}
+		a.row("decode", row)
+	}
+	prefix := mode.String() + " "
+	res.note(prefix+"rows", float64(a.rows))
+	res.note(prefix+"last_position", float64(last))
+	if m.NotFinite != "" {
+		res.fail("%s", m.NotFinite)
+	}
+	res.atMost(prefix+"flips_beyond_noise", float64(a.flips), 0)
+	if a.flips > 0 {
+		res.Reason = a.flipped
+	}
+	res.atMost(prefix+"max_abs_dlogit", a.maxAbs, a.tol.MaxAbs)
+	if !(a.maxAbs <= a.tol.MaxAbs) {
+		res.Reason = fmt.Sprintf("%s differs from straight prefill by %s, at most %s allowed", a.worst, short(a.maxAbs), short(a.tol.MaxAbs))
+	}
+	return nil
+}
+
+// between bounds what two runs of the bundle may differ by: sums in another
+// order, rounded to fp16 in typed mode.
+func (s *Subject) between(size float64, mode runtime.Mode) Tolerance {
+	size = math.Max(1, size)
+	if mode == runtime.FP32 || s.Contract.Compute == "fp32" {
+		return Tolerance{MaxAbs: ExactRelative * size, Margin: ExactRelative / 10 * size}
+	}
+	rec := *s.longest()
+	rec.MaxAbs, rec.Resolution = size, 0
+	return rec.tolerance(s.Contract.Compute, mode)
+}

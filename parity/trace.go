@@ -1,0 +1,204 @@
+package parity
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/smelt-go/smelt/chunking"
+	"github.com/smelt-go/smelt/engine"
+	"github.com/smelt-go/smelt/models"
+	"github.com/smelt-go/smelt/parity/reference"
+	"github.com/smelt-go/smelt/runtime"
+)
+
+// siteRows are rows of named sites by position.
+type siteRows map[string]Rows
+
+// place says where a graph computes a site.
+type place struct{ chunk, function string }
+
+type traceKey struct {
+	rec  *Recording
+	to   int
+	from int
+}
+
+// referenceSites are the reference's intermediates at positions from ≤ p <
+// to: of the recording where it has them, else recomputed.
+func (s *Subject) referenceSites(ctx context.Context, rec *Recording, from, to int) (siteRows, error) {
+	if s.Reference == nil {
+		out := siteRows{}
+		for name, rows := range rec.Hidden {
+			out[name] = rows
+		}
+		return out, nil
+	}
+	key := traceKey{rec, to, from}
+	if t, ok := s.traces[key]; ok {
+		return t, nil
+	}
+	out := siteRows{}
+	tap := func(name string, m *reference.Matrix) {
+		rows := Rows{}
+		for p := from; p < min(to, m.Rows); p++ {
+			rows[p] = slices.Clone(m.Row(p))
+		}
+		out[name] = rows
+	}
+	s.progress("reference, every intermediate", 0, 1)
+	if _, err := s.Reference.Forward(ctx, rec.IDs[:to], reference.Options{Tap: tap}); err != nil {
+		return nil, err
+	}
+	s.progress("reference, every intermediate", 1, 1)
+	s.traces[key] = out
+	return out, nil
+}
+
+// graphSites runs a recording's tokens through the bundle up to position to
+// and keeps the sites at positions from ≤ p < to, unscaled.
+func (s *Subject) graphSites(ctx context.Context, rec *Recording, mode runtime.Mode, via Via, from, to int) (siteRows, map[string]place, error) {
+	h, err := s.Host(mode)
+	if err != nil {
+		return nil, nil, err
+	}
+	out, where := siteRows{}, map[string]place{}
+	sandwich := s.sandwich()
+	keep := func(ch *chunking.Chunk, f *chunking.Function, name string, t *runtime.Tensor) {
+		rows := tokenRows(t, f.T)
+		if rows == nil {
+			return
+		}
+		if out[name] == nil {
+			out[name], where[name] = Rows{}, place{ch.Name, f.Name}
+		}
+		inv := 1 / scaleOf(s.Contract, sandwich, name)
+		for i, row := range rows {
+			p := h.Pos() + i
+			if p < from || p >= to || out[name][p] != nil {
+				continue
+			}
+			r := make([]float32, len(row))
+			for j, v := range row {
+				r[j] = v * inv
+			}
+			out[name][p] = r
+		}
+	}
+	w := Watcher{
+		Values: func(ch *chunking.Chunk, f *chunking.Function, value string, t *runtime.Tensor) {
+			if name, ok := siteOf(ch, f, value); ok {
+				keep(ch, f, name, t)
+			}
+		},
+		Inputs: func(ch *chunking.Chunk, f *chunking.Function, in map[string]*runtime.Tensor) {
+			if p := chunking.Find(f.Inputs, models.HiddenIn, ""); p != nil && ch.First == 0 {
+				keep(ch, f, "embed", in[p.Name])
+			}
+		},
+	}
+	ignore := func(engine.Row) error { return nil }
+	// Functions have a fixed number of rows: start on a boundary of theirs.
+	n := max(1, largest(s.Contract, via))
+	start := from / n * n
+	if start > 0 {
+		if err := feed(ctx, h, s.Contract, via, rec.IDs[:start], ignore); err != nil {
+			return nil, nil, err
+		}
+	}
+	h.Watch(w)
+	defer h.Watch(Watcher{})
+	err = feed(ctx, h, s.Contract, via, rec.IDs[start:to], ignore)
+	return out, where, err
+}
+
+// sandwich reports whether the model normalises what joins the stream.
+func (s *Subject) sandwich() bool {
+	if s.Config != nil {
+		return s.Config.Sandwich
+	}
+	if s.Reference != nil {
+		return s.Reference.Config().Sandwich
+	}
+	return false
+}
+
+// Deviation compares one site over some positions.
+type Deviation struct {
+	Site     string `json:"site"`
+	Relative Num    `json:"relative_l2"` // largest ‖Δ‖/‖reference‖ of a position; the norm is at least the site's mean
+	MaxAbs   Num    `json:"max_abs"`
+	Cosine   Num    `json:"min_cosine"`
+	Position int    `json:"position"` // of the largest relative deviation
+}
+
+// deviation compares rows of one site. ok is false if no position is in both.
+func deviation(site string, want, got Rows) (d Deviation, ok bool) {
+	d = Deviation{Site: site, Cosine: 1}
+	positions := make([]int, 0, len(want))
+	var mean float64
+	for p, w := range want {
+		if g := got[p]; g != nil && len(g) == len(w) {
+			positions = append(positions, p)
+			mean += norm(w)
+		}
+	}
+	if len(positions) == 0 {
+		return d, false
+	}
+	mean /= float64(len(positions))
+	slices.Sort(positions)
+	for _, p := range positions {
+		w, g := want[p], got[p]
+		rel := distance(w, g) / math.Max(norm(w), mean)
+		if mean == 0 {
+			rel = distance(w, g)
+		}
+		if !(rel <= float64(d.Relative)) && d.Relative == d.Relative {
+			d.Relative, d.Position = Num(rel), p
+		}
+		d.MaxAbs = Num(math.Max(float64(d.MaxAbs), maxAbsDiff(w, g)))
+		d.Cosine = Num(math.Min(float64(d.Cosine), cosine(w, g)))
+	}
+	return d, true
+}
+
+func norm(x []float32) float64 {
+	var s float64
+	for _, v := range x {
+		s += float64(v) * float64(v)
+	}
+	return math.Sqrt(s)
+}
+
+func distance(a, b []float32) float64 {
+	var s float64
+	for i, v := range a {
+		d := float64(v) - float64(b[i])
+		s += d * d
+	}
+	return math.Sqrt(s)
+}
+
+// firstBeyond is the first position whose relative deviation exceeds limit.
+func firstBeyond(want, got Rows, limit float64) int {
+	best := -1
+	var mean float64
+	n := 0
+	for p, w := range want {
+		if got[p] != nil {
+			mean += norm(w)
+			n++
+		}
+	}
+	for p, w := range want {
+		g := got[p]
+		if g == nil || len(g) != len(w) {
+			continue
+		}
+		if rel := distance(w, g) / math.Max(norm(w), mean/float64(n)); !(rel <= limit) && (best < 0 || p < best) {
+			best = p
+		}
+	}
+	return best
+}
