@@ -1,0 +1,7 @@
+// Package interop holds tests against the tools of others: coremltools loads
+// every package that smelt writes and an independent evaluator runs it to the
+// same numbers; smelt reads and runs packages that coremltools wrote.
+//
+// The tests need a Python with the packages of oracles/requirements.txt, named
+// by SMELT_PYTHON, and are skipped without it.
+package interop
