@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"fmt"
-	"slices"
 	"sort"
 	"strings"
 	"sync/atomic"
@@ -57,8 +56,12 @@ func WithTap(tap func(name string, t *Tensor)) RunOption {
 // may share storage with the inputs.
 func (i *Instance) Run(fn string, in map[string]*Tensor, opts ...RunOption) (map[string]*Tensor, error) {
 	var cfg runConfig
-	for _, o := range opts {
-		o(&cfg)
+	if len(opts) > 0 {
+		c := &runConfig{}
+		for _, o := range opts {
+			o(c)
+		}
+		cfg = *c
 	}
 	function, err := i.prog.lookup(fn)
 	if err != nil {
@@ -164,13 +167,18 @@ func checkTensor(t *Tensor, want mil.TensorType) error {
 	if !have.Compatible(want) {
 		return fmt.Errorf("is %v, want %v", have, want)
 	}
+	for _, d := range t.Shape {
+		if d < 0 {
+			return fmt.Errorf("has the shape %v", t.Shape)
+		}
+	}
 	n, ok := numElements(t.Shape), false
 	if t.DType.IsFloat() {
 		ok = len(t.F) == n && t.I == nil
 	} else {
 		ok = len(t.I) == n && t.F == nil
 	}
-	if !ok || slices.Min(append([]int{0}, t.Shape...)) < 0 {
+	if !ok {
 		return fmt.Errorf("has %d float and %d integer elements, but its type is %v", len(t.F), len(t.I), have)
 	}
 	return nil

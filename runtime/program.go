@@ -61,7 +61,15 @@ func Load(p *mil.Program, opts Options) (*Program, error) {
 	if opts.Mode != Typed && opts.Mode != FP32 {
 		return nil, fmt.Errorf("runtime: unknown mode %d (want Typed or FP32)", opts.Mode)
 	}
-	pr := &Program{
+	pr := newProgram(p, opts)
+	if err := pr.lower(); err != nil {
+		return nil, err
+	}
+	return pr, nil
+}
+
+func newProgram(p *mil.Program, opts Options) *Program {
+	return &Program{
 		opts: opts, src: p,
 		funcs:  map[string]*function{},
 		states: map[string]mil.TensorType{},
@@ -70,18 +78,21 @@ func Load(p *mil.Program, opts Options) (*Program, error) {
 		table:  lowerers,
 		fast:   fastLowerers,
 	}
-	for _, name := range p.Names() {
-		f := p.Functions[name]
-		if err := pr.collectStates(f); err != nil {
-			return nil, fmt.Errorf("runtime: function %s: %w", name, err)
+}
+
+func (p *Program) lower() error {
+	for _, name := range p.src.Names() {
+		f := p.src.Functions[name]
+		if err := p.collectStates(f); err != nil {
+			return fmt.Errorf("runtime: function %s: %w", name, err)
 		}
-		c, err := lowerFunction(pr, f, !opts.NoFusion)
+		c, err := lowerFunction(p, f, !p.opts.NoFusion)
 		if err != nil {
-			return nil, fmt.Errorf("runtime: function %s: %w", name, err)
+			return fmt.Errorf("runtime: function %s: %w", name, err)
 		}
-		pr.funcs[name] = &function{src: f, code: c}
+		p.funcs[name] = &function{src: f, code: c}
 	}
-	return pr, nil
+	return nil
 }
 
 // collectStates checks that functions which share a state agree on its type.

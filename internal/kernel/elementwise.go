@@ -131,9 +131,10 @@ func SumSquares(x []float32) float32 {
 		return cur.sumSquares(ptr(x), len(x))
 	}
 	// A dot product pads its rows.
-	var out [1]float32
-	MulF32(out[:], 1, x, len(x), 1, x, len(x), 1, len(x))
-	return out[0]
+	p := pads.Get().(*[2 * lanes]float32)
+	defer pads.Put(p)
+	MulF32(p[:1], 1, x, len(x), 1, x, len(x), 1, len(x))
+	return p[0]
 }
 
 // Max is the largest element of x, NaN left out; -Inf if there is none.
