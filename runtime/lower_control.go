@@ -96,10 +96,6 @@ func lowerWhile(l *lowering, op *mil.Op) (instr, error) {
 		return instr{}, fmt.Errorf("%d loop variables do not fit the blocks or the %d outputs", n, len(op.Outputs))
 	}
 	outs := l.results(op)
-	next := make([]int, n) // a body may return its inputs in another order
-	for i := range next {
-		next[i] = l.newSlot()
-	}
 	return instr{exact: true, alias: -1, run: func(f *frame) error {
 		f.shareAll(outs, vars)
 		for {
@@ -114,8 +110,9 @@ func lowerWhile(l *lowering, op *mil.Op) (instr, error) {
 			if err := body.run(f); err != nil {
 				return err
 			}
-			f.shareAll(next, body.out)
-			f.shareAll(outs, next)
+			// A body may return its inputs in another order: they are other
+			// slots than outs.
+			f.shareAll(outs, body.out)
 		}
 	}}, nil
 }
