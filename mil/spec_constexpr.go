@@ -137,6 +137,9 @@ func (c *Infer) lookup(shape []int, d DType) (out []int, vector int, err error) 
 	}
 	out, vector = slices.Clone(shape), lut.Shape[n+1]
 	axis, ok := c.Ints("vector_axis")
+	if ok && len(axis) != 1 {
+		return nil, 0, fmt.Errorf("vector_axis is %v, want one number", axis)
+	}
 	if vector < 1 || vector > 1 && !ok {
 		return nil, 0, fmt.Errorf("lut is %v: vectors of %d need vector_axis", lut, vector)
 	}

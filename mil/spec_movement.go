@@ -316,6 +316,9 @@ func inferSplit(c *Infer) ([]Type, error) {
 	sum := 0
 	out := make([]Type, n)
 	for i, s := range sizes {
+		if ok && s < 0 {
+			return nil, fmt.Errorf("split_sizes %v holds a negative size", sizes)
+		}
 		shape := slices.Clone(x.Shape)
 		shape[axis] = s
 		out[i] = TensorType{x.DType, shape}

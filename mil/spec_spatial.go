@@ -53,8 +53,8 @@ func blockOp(kind, doc, factor string, toSpace bool) OpSpec {
 	}
 	return op(kind, doc, func(c *Infer) ([]Type, error) {
 		x, f := c.T("x"), c.Int(factor, 0)
-		if x.Rank() != 4 || f < 1 {
-			return nil, fmt.Errorf("x is %v and %s %d, want rank 4 and a positive factor", x, factor, f)
+		if x.Rank() != 4 || f < 1 || f > 1<<15 {
+			return nil, fmt.Errorf("x is %v and %s %d, want rank 4 and a factor of 1 to 32768", x, factor, f)
 		}
 		n, ch, h, w := x.Shape[0], x.Shape[1], x.Shape[2], x.Shape[3]
 		if toSpace {

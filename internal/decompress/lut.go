@@ -115,6 +115,9 @@ func (in operands) lookup(t mil.TensorType, codes indices) (*Tensor, error) {
 	shape := slices.Clone(t.Shape)
 	if vector > 1 {
 		axis, err := in.ints("vector_axis")
+		if err == nil && len(axis) != 1 {
+			err = fmt.Errorf("vector_axis is %v, want one number", axis)
+		}
 		if err != nil {
 			return nil, err
 		}
