@@ -125,11 +125,11 @@ func checkFirst(normalizer, pre node) error {
 }
 
 // readModel reads the model object. The merges need the vocabulary and the
-// prefix; where a file has them in another order, they are read again at the
-// end.
+// prefix; in a file that has these later, the merges are skipped at first and
+// read at the end.
 func readModel(s *scanner) (*bpe, error) {
 	m := &bpe{}
-	mergesAt := -1
+	mergesAt, prefixKnown := -1, false
 	var fields []field
 	seen := map[string]bool{}
 	err := s.object(func(key []byte) error {
@@ -147,7 +147,18 @@ func readModel(s *scanner) (*bpe, error) {
 			m.vocab, err = readVocab(s)
 		case "merges":
 			mergesAt = s.pos
-			err = s.skip(0)
+			if m.vocab != nil && prefixKnown {
+				m.merges, err = readMerges(s, m.vocab, m.prefix)
+			} else {
+				err = s.skip(0)
+			}
+		case "continuing_subword_prefix":
+			prefixKnown = true
+			var v node
+			v, err = s.node("model."+k, 0)
+			if m.prefix = v.text; err == nil && v.kind != nullNode {
+				err = v.want(stringNode)
+			}
 		default:
 			var v node
 			v, err = s.node("model."+k, 0)
@@ -167,9 +178,11 @@ func readModel(s *scanner) (*bpe, error) {
 	if m.vocab == nil || mergesAt < 0 {
 		return nil, fmt.Errorf("model: BPE needs both vocab and merges")
 	}
-	again := &scanner{data: s.data, pos: mergesAt}
-	if m.merges, err = readMerges(again, m.vocab, m.prefix); err != nil {
-		return nil, fmt.Errorf("model.merges: %w", err)
+	if m.merges == nil {
+		again := &scanner{data: s.data, pos: mergesAt}
+		if m.merges, err = readMerges(again, m.vocab, m.prefix); err != nil {
+			return nil, fmt.Errorf("model.merges: %w", err)
+		}
 	}
 	m.index()
 	return m, nil
@@ -181,8 +194,8 @@ func (m *bpe) settings(n node) error {
 	if kind := n.typeName(); kind != "BPE" && kind != "" {
 		return n.errorf("model type %q is not supported, only BPE", kind)
 	}
-	f, err := n.component("dropout?", "unk_token?", "continuing_subword_prefix?", "end_of_word_suffix?",
-		"fuse_unk?", "byte_fallback?", "ignore_merges?")
+	f, err := n.component("dropout?", "unk_token?", "end_of_word_suffix?", "fuse_unk?",
+		"byte_fallback?", "ignore_merges?")
 	if err != nil {
 		return err
 	}
@@ -200,7 +213,7 @@ func (m *bpe) settings(n node) error {
 	for _, text := range []struct {
 		name string
 		to   *string
-	}{{"unk_token", &m.unk}, {"continuing_subword_prefix", &m.prefix}, {"end_of_word_suffix", &m.suffix}} {
+	}{{"unk_token", &m.unk}, {"end_of_word_suffix", &m.suffix}} {
 		if v := f[text.name]; v.kind != nullNode {
 			if *text.to, err = v.str(); err != nil {
 				return err
