@@ -117,15 +117,7 @@ func (s *session) printCheckpoint(path string, c *inspect.Checkpoint, tensors bo
 func configRows(t table.Writer, c *models.Config) {
 	row := func(name, format string, args ...any) { t.AppendRow(table.Row{name, fmt.Sprintf(format, args...)}) }
 	row("architecture", "%s (%s)", c.Architecture, c.ModelType)
-	var kinds []string
-	for _, k := range c.AllKinds() {
-		text := fmt.Sprintf("%d %s", c.CountKind(k, 0, c.Layers), k)
-		if k == models.Sliding {
-			text += fmt.Sprintf(" of window %d", c.Window)
-		}
-		kinds = append(kinds, text)
-	}
-	row("layers", "%d: %s", c.Layers, strings.Join(kinds, ", "))
+	row("layers", "%d: %s", c.Layers, layerKinds(c))
 	row("width", "hidden %d, intermediate %d, %s", c.Hidden, c.Intermediate, c.Activation)
 	row("attention", "%d heads, %d KV heads, head_dim %d, scale %.6g%s", c.Heads, c.KVHeads, c.HeadDim, c.AttnScale, attentionTraits(c))
 	for _, k := range c.AllKinds() {
@@ -148,6 +140,19 @@ func configRows(t table.Writer, c *models.Config) {
 	if len(c.Defaulted) > 0 {
 		row("defaults", "taken for %s", strings.Join(c.Defaulted, ", "))
 	}
+}
+
+// layerKinds prints "2 full, 6 sliding of window 24".
+func layerKinds(c *models.Config) string {
+	var kinds []string
+	for _, k := range c.AllKinds() {
+		text := fmt.Sprintf("%d %s", c.CountKind(k, 0, c.Layers), k)
+		if k == models.Sliding {
+			text += fmt.Sprintf(" of window %d", c.Window)
+		}
+		kinds = append(kinds, text)
+	}
+	return strings.Join(kinds, ", ")
 }
 
 func attentionTraits(c *models.Config) string {

@@ -28,11 +28,12 @@ type session struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	name           string
+	goRun          bool // started by go run: there is no command of that name
 }
 
 // execute runs the command line and returns the exit code.
 func (s *session) execute(ctx context.Context, args []string) (code int) {
-	s.name = commandName(args[0])
+	s.name, s.goRun = commandName(args[0])
 	defer func() {
 		if p := recover(); p != nil {
 			hint := "set SMELT_TRACE=1 to see where, and please report it"
@@ -63,14 +64,14 @@ func (s *session) execute(ctx context.Context, args []string) (code int) {
 }
 
 // commandName is the name the root command goes by: that of the binary.
-// "go run" names the binary after its directory, and tests theirs after the
-// package; neither is what a user calls it.
-func commandName(arg0 string) string {
-	name := strings.TrimSuffix(filepath.Base(arg0), ".exe")
-	if name == "convert" || name == "main" || strings.HasSuffix(name, ".test") {
-		return "smelt"
+// go run names the binary after its directory, which is not what anybody
+// calls it.
+func commandName(arg0 string) (name string, goRun bool) {
+	name = strings.TrimSuffix(filepath.Base(arg0), ".exe")
+	if name == "convert" {
+		return "smelt", true
 	}
-	return name
+	return name, false
 }
 
 // oneLine joins the lines of an error, so that a log has one entry an error.
@@ -136,8 +137,8 @@ PyTorch does. Everything here runs on any machine with Go.`,
 	root.SetErr(s.stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
-		s.inspectCommand(), s.convertCommand(), s.runCommand(),
-		s.tokenizeCommand(), s.versionCommand(),
+		s.demoCommand(), s.inspectCommand(), s.convertCommand(), s.runCommand(), s.logitsCommand(),
+		s.parityCommand(), s.tokenizeCommand(), s.versionCommand(),
 	)
 	return root
 }

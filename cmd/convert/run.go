@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -50,7 +51,7 @@ rounds as the declared types do (fp16); fp32 does not round.`,
 			`run gemma.bundle --prompt "The capital of France is"`,
 			`run gemma.bundle --prompt "Once upon a time" -n 200 --temperature 0.8 --top-p 0.95 --seed 7`,
 			"run gemma.bundle --ids 2,1596,603 -n 16 --json",
-			"echo 'Some text' | "+s.name+" run gemma.bundle --prompt -"),
+			"run gemma.bundle --prompt - < prompt.txt"),
 		Args: takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := parseMode(mode)
@@ -82,7 +83,7 @@ rounds as the declared types do (fp16); fp32 does not round.`,
 			if err != nil {
 				return err
 			}
-			if err := s.generate(cmd, e, tok, g, o, !asJSON); err != nil {
+			if err := s.generate(cmd.Context(), e, tok, g, o, !asJSON); err != nil {
 				return err
 			}
 			if asJSON {
@@ -125,7 +126,7 @@ func checkSampling(o engine.GenerateOptions) error {
 }
 
 // generate fills g and, if stream is set, prints the text as it comes.
-func (s *session) generate(cmd *cobra.Command, e *engine.Engine, tok *tokenizer.Tokenizer, g *generation, o engine.GenerateOptions, stream bool) error {
+func (s *session) generate(ctx context.Context, e *engine.Engine, tok *tokenizer.Tokenizer, g *generation, o engine.GenerateOptions, stream bool) error {
 	if n, limit := len(g.PromptIDs), e.Contract().Context; n >= limit {
 		return fmt.Errorf("the prompt has %d tokens, which leaves no room in the bundle's context of %d (shorten it, or convert with a larger --context)", n, limit)
 	}
@@ -156,7 +157,7 @@ func (s *session) generate(cmd *cobra.Command, e *engine.Engine, tok *tokenizer.
 		}
 		return err
 	}
-	ids, err := e.NewSession().Generate(cmd.Context(), g.PromptIDs, o)
+	ids, err := e.NewSession().Generate(ctx, g.PromptIDs, o)
 	if err != nil {
 		return err
 	}

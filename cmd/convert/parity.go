@@ -1,0 +1,106 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smelt-go/smelt/parity"
+	"github.com/smelt-go/smelt/runtime"
+)
+
+func (s *session) parityCommand() *cobra.Command {
+	var (
+		o              parity.Options
+		mode, jsonFile string
+		force          bool
+	)
+	cmd := &cobra.Command{
+		Use:   "parity BUNDLE (--golden FILE | --checkpoint DIR)",
+		Short: "Say whether a bundle computes what its checkpoint means",
+		Long: `Reads the bundle back from disk, runs it through decode, prefill and verify,
+and compares it with what PyTorch recorded (--golden) or with a plain decoder
+that reads the checkpoint directly and shares no code with the converter
+(--checkpoint). With both, the recording is the judge and the checkpoint helps
+to find the culprit.
+
+A different most likely token counts only where the reference prefers its own
+by more than fp16 can blur. A failure is bisected down to chunk, layer and the
+first intermediate that differs.
+
+interop/record_pt.py makes a recording from any transformers model.
+
+Exit code 0: every gate passed; 1: a gate failed; 2: no verdict.`,
+		Example: s.examples(
+			"parity gemma.bundle --checkpoint ./gemma-3-270m",
+			"parity gemma.bundle --golden golden.safetensors --checkpoint ./gemma-3-270m",
+			"parity gemma.bundle --checkpoint ./gemma-3-270m --prompts prompts.txt --json report.json",
+			"parity gemma.bundle --golden golden.safetensors --mode typed --gate logits-typed-decode"),
+		Args: takes(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.Golden == "" && o.Checkpoint == "" {
+				return usagef("parity: give something to compare with: --golden FILE or --checkpoint DIR")
+			}
+			if mode != "" {
+				m, err := parseMode(mode)
+				if err != nil {
+					return err
+				}
+				o.Modes = []runtime.Mode{m}
+			}
+			if jsonFile != "" && jsonFile != "-" {
+				if err := fresh(jsonFile, force); err != nil {
+					return err
+				}
+			}
+			bars := s.newBars(cmd.Context())
+			o.Progress = func(stage string, done, total int) { bars.update(stage, int64(done), int64(total)) }
+			rep, err := parity.Verify(cmd.Context(), args[0], o)
+			bars.close()
+			if err != nil {
+				return err
+			}
+			if err := s.printVerdict(rep, jsonFile); err != nil {
+				return err
+			}
+			if !rep.Pass {
+				return errGate
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Golden, "golden", "", "recording of PyTorch's results, a safetensors `FILE`")
+	f.StringVar(&o.Checkpoint, "checkpoint", "", "Hugging Face `DIR` that the bundle was made from")
+	f.StringVar(&o.Prompts, "prompts", "", "text `FILE` with a prompt a line, for --checkpoint")
+	f.StringVar(&mode, "mode", "", "run in this arithmetic only: typed or fp32 (default both)")
+	f.StringSliceVar(&o.Gates, "gate", nil, "ask this gate only, by `ID` (repeatable)")
+	f.BoolVar(&o.StopAtFailure, "stop", false, "stop at the first gate that fails")
+	f.StringVar(&jsonFile, "json", "", "write the report as JSON to `FILE`; - means standard output, instead of the table")
+	f.BoolVar(&force, "force", false, "replace an existing file")
+	completeDirs(cmd)
+	completeFiles(cmd, "golden", "safetensors")
+	_ = cmd.MarkFlagDirname("checkpoint")
+	var ids []string
+	for _, g := range parity.Gates() {
+		ids = append(ids, g.ID)
+	}
+	completeValues(cmd, map[string][]string{"mode": {"typed", "fp32"}, "gate": ids})
+	return cmd
+}
+
+// printVerdict prints the report and writes its JSON form if asked to.
+func (s *session) printVerdict(rep *parity.Report, jsonFile string) error {
+	if jsonFile == "-" {
+		return s.printJSON(rep)
+	}
+	if err := rep.WriteText(s.stdout); err != nil || jsonFile == "" {
+		return err
+	}
+	data, err := json.MarshalIndent(rep, "", "  ")
+	if err != nil {
+		return fmt.Errorf("parity: report: %w", err)
+	}
+	return writeWhole(jsonFile, append(data, '\n'))
+}
