@@ -211,7 +211,11 @@ func inferConvTranspose(c *Infer) ([]Type, error) {
 		return one(TensorType{x.DType, want}), nil
 	}
 	for i, in := range x.Shape[2:] {
-		s = append(s, win.TransposedOut(i, in))
+		out := win.TransposedOut(i, in)
+		if in != Unknown && out < 0 {
+			return nil, fmt.Errorf("the output has size %d on spatial axis %d (too much padding?)", out, i)
+		}
+		s = append(s, out)
 	}
 	return one(TensorType{x.DType, s}), nil
 }
