@@ -49,56 +49,92 @@ func nest(loops []loop) (out []loop, ok bool) {
 // contiguous reports whether a simplified nest is one run on both sides.
 func contiguous(loops []loop) bool { return len(loops) == 1 && loops[0].d == 1 && loops[0].s == 1 }
 
-// copyLoops copies the word at so+Σ iₖ·sₖ to do+Σ iₖ·dₖ for every index of the
-// loops. No word of dst may be written twice.
-func (f *frame) copyLoops(dst []uint32, do int, src []uint32, so int, loops []loop) {
+// copyPlan is a loop nest ready to run: the loops of outer go through m calls
+// of copyInner with the loops of in, of per words each. m is 0 if there is
+// nothing to do.
+type copyPlan struct {
+	outer, in []loop
+	m, per    int
+}
+
+func planCopy(loops []loop) copyPlan {
 	ls, ok := nest(loops)
 	if !ok {
-		return
+		return copyPlan{}
 	}
 	inner := pickInner(ls)
 	k := len(ls) - inner
-	outer, in := ls[:k], ls[k:]
-	m, per := 1, 1
-	for _, l := range outer {
-		m *= l.n
+	p := copyPlan{outer: ls[:k], in: ls[k:], m: 1, per: 1}
+	for _, l := range p.outer {
+		p.m *= l.n
 	}
-	for _, l := range in {
-		per *= l.n
+	for _, l := range p.in {
+		p.per *= l.n
 	}
-	if m == 1 {
-		// One body only: split its first loop.
-		first := in[0]
-		f.par(first.n, max(1, copyGrain*first.n/per), func(lo, hi int) {
-			part := [2]loop{{hi - lo, first.d, first.s}}
-			body := append(part[:1], in[1:]...)
-			copyInner(dst, do+lo*first.d, src, so+lo*first.s, body)
-		})
+	return p
+}
+
+// copyTask is one run of a plan, from src[so] to dst[do]. A unit of work is a
+// call of copyInner, or a step of its first loop if there is one call only.
+type copyTask struct {
+	copyPlan
+	dst, src []uint32
+	do, so   int
+}
+
+// maxLoops bounds the outer loops of a nest: two for each axis of a tensor.
+const maxLoops = 2 * maxRank
+
+func (c *copyTask) run(lo, hi int) {
+	if c.m == 1 {
+		first := c.in[0]
+		part := [2]loop{{hi - lo, first.d, first.s}}
+		body := append(part[:1], c.in[1:]...)
+		copyInner(c.dst, c.do+lo*first.d, c.src, c.so+lo*first.s, body)
 		return
 	}
-	f.par(m, max(1, copyGrain/per), func(lo, hi int) {
-		idx := make([]int, k)
-		d, s := do, so
-		for i, r := k-1, lo; i >= 0; i-- {
-			idx[i] = r % outer[i].n
-			r /= outer[i].n
-			d += idx[i] * outer[i].d
-			s += idx[i] * outer[i].s
-		}
-		for range hi - lo {
-			copyInner(dst, d, src, s, in)
-			for i := k - 1; i >= 0; i-- {
-				d += outer[i].d
-				s += outer[i].s
-				if idx[i]++; idx[i] < outer[i].n {
-					break
-				}
-				d -= outer[i].n * outer[i].d
-				s -= outer[i].n * outer[i].s
-				idx[i] = 0
+	var at [maxLoops]int
+	k := len(c.outer)
+	idx := at[:k]
+	d, s := c.do, c.so
+	for i, r := k-1, lo; i >= 0; i-- {
+		idx[i] = r % c.outer[i].n
+		r /= c.outer[i].n
+		d += idx[i] * c.outer[i].d
+		s += idx[i] * c.outer[i].s
+	}
+	for range hi - lo {
+		copyInner(c.dst, d, c.src, s, c.in)
+		for i := k - 1; i >= 0; i-- {
+			d += c.outer[i].d
+			s += c.outer[i].s
+			if idx[i]++; idx[i] < c.outer[i].n {
+				break
 			}
+			d -= c.outer[i].n * c.outer[i].d
+			s -= c.outer[i].n * c.outer[i].s
+			idx[i] = 0
 		}
-	})
+	}
+}
+
+// start runs the task on the frame's pool.
+func (c *copyTask) start(f *frame) {
+	switch {
+	case c.m == 0:
+	case c.m == 1:
+		n := c.in[0].n
+		f.pool.do(n, max(1, copyGrain*n/c.per), c)
+	default:
+		f.pool.do(c.m, max(1, copyGrain/c.per), c)
+	}
+}
+
+// copyLoops copies the word at so+Σ iₖ·sₖ to do+Σ iₖ·dₖ for every index of the
+// loops. No word of dst may be written twice.
+func (f *frame) copyLoops(dst []uint32, do int, src []uint32, so int, loops []loop) {
+	c := &copyTask{copyPlan: planCopy(loops), dst: dst, do: do, src: src, so: so}
+	c.start(f)
 }
 
 // pickInner orders the loops so that the last one or two, whose number it

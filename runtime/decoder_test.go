@@ -258,6 +258,38 @@ func TestFusedEqualsUnfused(t *testing.T) {
 	}
 }
 
+// poolsKeep says that sync.Pool gives back what it gets: the race detector
+// makes it drop some.
+func poolsKeep() bool {
+	var p sync.Pool
+	for range 100 {
+		p.Put(new(int))
+		if p.Get() == nil {
+			return false
+		}
+	}
+	return true
+}
+
+func TestDecodeStepDoesNotAllocate(t *testing.T) {
+	if !poolsKeep() {
+		t.Skip("sync.Pool drops items at random under the race detector")
+	}
+	d := tinyDecoder
+	in := load(t, d.program(t), Options{Threads: 1}).New()
+	keys, values := d.cache()
+	args := d.inputs(story[:1], 0, keys, values)
+	run := func() {
+		if _, err := in.Run("decode", args); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run()
+	if n := testing.AllocsPerRun(20, run); n != 0 {
+		t.Errorf("%v allocations a step", n)
+	}
+}
+
 func TestDecodersRunConcurrently(t *testing.T) {
 	d := tinyDecoder
 	pr := load(t, d.program(t), Options{Threads: 2})

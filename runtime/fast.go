@@ -13,6 +13,7 @@ type fastLowerer func(l *lowering, op *mil.Op) (in instr, ok bool, err error)
 var fastLowerers = map[string]fastLowerer{
 	"linear":  fastLinear,
 	"matmul":  fastMatmul,
+	"gather":  fastGather,
 	"softmax": fastSoftmax,
 	"add":     fastBinary(addOp),
 	"sub":     fastBinary(subOp),

@@ -61,20 +61,67 @@ type region struct {
 }
 
 // moved lowers an op whose result is a region of x. A region that is one run
-// costs nothing: the result is a view.
+// costs nothing: the result is a view. Where x alone is not known while
+// lowering, the region of the last run serves again if x has the same shape.
 func (l *lowering) moved(op *mil.Op, find func(f *frame, x *Tensor) (region, error)) (instr, error) {
 	x, err := l.must(op, "x")
 	if err != nil {
 		return instr{}, err
 	}
-	o := l.result(op, 0)
+	o, id, fixed := l.result(op, 0), l.local(), onlyUnknown(op, "x")
 	return instr{exact: true, alias: -1, run: func(f *frame) error {
-		r, err := find(f, f.t[x])
-		if err == nil {
-			f.take(o, f.t[x], r)
+		t, last := f.t[x], local[movement](f, id)
+		if !fixed || !last.valid || !slices.Equal(last.from, t.Shape) {
+			r, err := find(f, t)
+			if err != nil {
+				return err
+			}
+			last.plan(r)
+			last.from, last.valid = append(last.from[:0], t.Shape...), true
 		}
-		return err
+		last.run(f, o, t)
+		return nil
 	}}, nil
+}
+
+// onlyUnknown says that param is the only input that is not a constant.
+func onlyUnknown(op *mil.Op, param string) bool {
+	for _, a := range op.Args {
+		for _, v := range a.Values {
+			if a.Param != param && v.Const == nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// movement is a region with the way to copy it.
+type movement struct {
+	valid bool
+	from  []int // shape of x
+	shape []int
+	off   int
+	view  bool
+	copy  copyTask
+}
+
+func (m *movement) plan(r region) {
+	ls, ok := nest(r.loops)
+	m.shape = append(m.shape[:0], r.shape...)
+	m.off, m.view = r.off, ok && contiguous(ls)
+	m.copy.copyPlan = planCopy(r.loops)
+}
+
+func (m *movement) run(f *frame, o int, x *Tensor) {
+	if m.view {
+		f.view(o, x, m.off, m.shape...)
+		return
+	}
+	c := &m.copy
+	c.dst, c.src, c.so = f.out(o, x.DType, m.shape...).words(), x.words(), m.off
+	c.start(f)
+	c.dst, c.src = nil, nil
 }
 
 // take puts a region of x into slot o.
@@ -396,24 +443,61 @@ func (l *lowering) joined(op *mil.Op, plan func([]*Tensor) ([]int, func(i int) (
 	if len(in) == 0 {
 		return instr{}, fmt.Errorf("values is empty")
 	}
-	o := l.result(op, 0)
+	o, id := l.result(op, 0), l.local()
 	return instr{exact: true, alias: -1, run: func(f *frame) error {
-		parts := make([]*Tensor, len(in))
+		j := local[joining](f, id)
+		j.parts = j.parts[:0]
 		for i, s := range in {
-			parts[i] = f.t[s]
-			if len(parts[i].Shape) != len(parts[0].Shape) || parts[i].DType != parts[0].DType {
-				return fmt.Errorf("values[%d] is %v, values[0] is %v", i, parts[i], parts[0])
+			p := f.t[s]
+			j.parts = append(j.parts, p)
+			if first := j.parts[0]; len(p.Shape) != len(first.Shape) || p.DType != first.DType {
+				return fmt.Errorf("values[%d] is %v, values[0] is %v", i, p, first)
 			}
 		}
-		shape, place, err := plan(parts)
-		if err != nil {
-			return err
+		if !j.same() {
+			shape, place, err := plan(j.parts)
+			if err != nil {
+				return err
+			}
+			j.plan(shape, place)
 		}
-		dst := f.out(o, parts[0].DType, shape...).words()
-		for i, p := range parts {
-			at, ls := place(i)
-			f.copyLoops(dst, at, p.words(), 0, ls)
+		dst := f.out(o, j.parts[0].DType, j.shape...).words()
+		for i, p := range j.parts {
+			c := &j.copies[i]
+			c.dst, c.src = dst, p.words()
+			c.start(f)
+			c.dst, c.src = nil, nil
 		}
+		clear(j.parts)
 		return nil
 	}}, nil
+}
+
+// joining keeps the places of the parts while their shapes stay the same.
+type joining struct {
+	parts  []*Tensor
+	shapes [][]int
+	shape  []int
+	copies []copyTask
+}
+
+func (j *joining) same() bool {
+	if len(j.shapes) != len(j.parts) {
+		return false
+	}
+	for i, p := range j.parts {
+		if !slices.Equal(p.Shape, j.shapes[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func (j *joining) plan(shape []int, place func(i int) (int, []loop)) {
+	j.shape, j.shapes, j.copies = shape, nil, make([]copyTask, len(j.parts))
+	for i, p := range j.parts {
+		at, ls := place(i)
+		j.copies[i] = copyTask{copyPlan: planCopy(ls), do: at}
+		j.shapes = append(j.shapes, slices.Clone(p.Shape))
+	}
 }
