@@ -313,7 +313,7 @@ done:
 	RET
 
 // func dot1x2F16AVX2(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·dot1x2F16AVX2(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -328,6 +328,9 @@ TEXT ·dot1x2F16AVX2(SB), NOSPLIT, $0-72
 	VXORPS      Y1, Y1, Y1
 	VXORPS      Y2, Y2, Y2
 	VXORPS      Y3, Y3, Y3
+	MOVQ        CX, DI
+	IMUL3Q      $0x02, DI, DI
+	ADDQ        BX, DI
 	SHRQ        $0x01, SI
 	JNC         even
 	VCVTPH2PS   (BX), Y4
@@ -348,6 +351,9 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT0  (DI)
+	PREFETCHT0  64(DI)
+	ADDQ        $0x00000080, DI
 	VCVTPH2PS   (BX), Y4
 	VCVTPH2PS   (BX)(CX*1), Y5
 	VMOVUPS     (AX), Y6
@@ -753,7 +759,7 @@ done:
 	RET
 
 // func dot1x4F16AVX2(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·dot1x4F16AVX2(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -774,6 +780,9 @@ TEXT ·dot1x4F16AVX2(SB), NOSPLIT, $0-72
 	VXORPS      Y5, Y5, Y5
 	VXORPS      Y6, Y6, Y6
 	VXORPS      Y7, Y7, Y7
+	MOVQ        CX, R8
+	IMUL3Q      $0x04, R8, R8
+	ADDQ        BX, R8
 	SHRQ        $0x01, DI
 	JNC         even
 	VCVTPH2PS   (BX), Y8
@@ -803,6 +812,11 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT0  (R8)
+	PREFETCHT0  64(R8)
+	PREFETCHT0  128(R8)
+	PREFETCHT0  192(R8)
+	ADDQ        $0x00000100, R8
 	VCVTPH2PS   (BX), Y8
 	VCVTPH2PS   (BX)(CX*1), Y9
 	VCVTPH2PS   (BX)(CX*2), Y10
@@ -1224,7 +1238,7 @@ done:
 	RET
 
 // func dot1x2F32AVX2(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·dot1x2F32AVX2(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -1239,6 +1253,9 @@ TEXT ·dot1x2F32AVX2(SB), NOSPLIT, $0-72
 	VXORPS      Y1, Y1, Y1
 	VXORPS      Y2, Y2, Y2
 	VXORPS      Y3, Y3, Y3
+	MOVQ        CX, DI
+	IMUL3Q      $0x02, DI, DI
+	ADDQ        BX, DI
 	SHRQ        $0x01, SI
 	JNC         even
 	VMOVUPS     (BX), Y4
@@ -1259,6 +1276,11 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT0  (DI)
+	PREFETCHT0  64(DI)
+	PREFETCHT0  128(DI)
+	PREFETCHT0  192(DI)
+	ADDQ        $0x00000100, DI
 	VMOVUPS     (BX), Y4
 	VMOVUPS     (BX)(CX*1), Y5
 	VMOVUPS     (AX), Y6
@@ -1664,7 +1686,7 @@ done:
 	RET
 
 // func dot1x4F32AVX2(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·dot1x4F32AVX2(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -1685,6 +1707,9 @@ TEXT ·dot1x4F32AVX2(SB), NOSPLIT, $0-72
 	VXORPS      Y5, Y5, Y5
 	VXORPS      Y6, Y6, Y6
 	VXORPS      Y7, Y7, Y7
+	MOVQ        CX, R8
+	IMUL3Q      $0x04, R8, R8
+	ADDQ        BX, R8
 	SHRQ        $0x01, DI
 	JNC         even
 	VMOVUPS     (BX), Y8
@@ -1714,6 +1739,15 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT0  (R8)
+	PREFETCHT0  64(R8)
+	PREFETCHT0  128(R8)
+	PREFETCHT0  192(R8)
+	PREFETCHT0  256(R8)
+	PREFETCHT0  320(R8)
+	PREFETCHT0  384(R8)
+	PREFETCHT0  448(R8)
+	ADDQ        $0x00000200, R8
 	VMOVUPS     (BX), Y8
 	VMOVUPS     (BX)(CX*1), Y9
 	VMOVUPS     (BX)(CX*2), Y10

@@ -66,7 +66,7 @@ done:
 	RET
 
 // func dot1x4F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·dot1x4F16AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -83,6 +83,9 @@ TEXT ·dot1x4F16AVX512(SB), NOSPLIT, $0-72
 	VPXORD      Z1, Z1, Z1
 	VPXORD      Z2, Z2, Z2
 	VPXORD      Z3, Z3, Z3
+	MOVQ        CX, R8
+	IMUL3Q      $0x04, R8, R8
+	ADDQ        BX, R8
 	SHRQ        $0x01, DI
 	JNC         even
 	VCVTPH2PS   (BX), Z4
@@ -103,6 +106,11 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT0  (R8)
+	PREFETCHT0  64(R8)
+	PREFETCHT0  128(R8)
+	PREFETCHT0  192(R8)
+	ADDQ        $0x00000100, R8
 	VCVTPH2PS   (BX), Z4
 	VCVTPH2PS   (BX)(CX*1), Z5
 	VCVTPH2PS   (BX)(CX*2), Z6
@@ -1968,7 +1976,7 @@ done:
 	RET
 
 // func dot1x8F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·dot1x8F16AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -1991,6 +1999,9 @@ TEXT ·dot1x8F16AVX512(SB), NOSPLIT, $0-72
 	VPXORD      Z5, Z5, Z5
 	VPXORD      Z6, Z6, Z6
 	VPXORD      Z7, Z7, Z7
+	MOVQ        CX, R9
+	IMUL3Q      $0x08, R9, R9
+	ADDQ        BX, R9
 	SHRQ        $0x01, R8
 	JNC         even
 	VCVTPH2PS   (BX), Z8
@@ -2020,6 +2031,15 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT0  (R9)
+	PREFETCHT0  64(R9)
+	PREFETCHT0  128(R9)
+	PREFETCHT0  192(R9)
+	PREFETCHT0  256(R9)
+	PREFETCHT0  320(R9)
+	PREFETCHT0  384(R9)
+	PREFETCHT0  448(R9)
+	ADDQ        $0x00000200, R9
 	VCVTPH2PS   (BX), Z8
 	VCVTPH2PS   (BX)(CX*1), Z9
 	VCVTPH2PS   (BX)(CX*2), Z10
@@ -2196,7 +2216,7 @@ done:
 	RET
 
 // func dot1x4F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·dot1x4F32AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -2213,6 +2233,9 @@ TEXT ·dot1x4F32AVX512(SB), NOSPLIT, $0-72
 	VPXORD      Z1, Z1, Z1
 	VPXORD      Z2, Z2, Z2
 	VPXORD      Z3, Z3, Z3
+	MOVQ        CX, R8
+	IMUL3Q      $0x04, R8, R8
+	ADDQ        BX, R8
 	SHRQ        $0x01, DI
 	JNC         even
 	VMOVUPS     (BX), Z4
@@ -2233,6 +2256,15 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT0  (R8)
+	PREFETCHT0  64(R8)
+	PREFETCHT0  128(R8)
+	PREFETCHT0  192(R8)
+	PREFETCHT0  256(R8)
+	PREFETCHT0  320(R8)
+	PREFETCHT0  384(R8)
+	PREFETCHT0  448(R8)
+	ADDQ        $0x00000200, R8
 	VMOVUPS     (BX), Z4
 	VMOVUPS     (BX)(CX*1), Z5
 	VMOVUPS     (BX)(CX*2), Z6
@@ -4098,7 +4130,7 @@ done:
 	RET
 
 // func dot1x8F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·dot1x8F32AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -4121,6 +4153,9 @@ TEXT ·dot1x8F32AVX512(SB), NOSPLIT, $0-72
 	VPXORD      Z5, Z5, Z5
 	VPXORD      Z6, Z6, Z6
 	VPXORD      Z7, Z7, Z7
+	MOVQ        CX, R9
+	IMUL3Q      $0x08, R9, R9
+	ADDQ        BX, R9
 	SHRQ        $0x01, R8
 	JNC         even
 	VMOVUPS     (BX), Z8
@@ -4150,6 +4185,23 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT0  (R9)
+	PREFETCHT0  64(R9)
+	PREFETCHT0  128(R9)
+	PREFETCHT0  192(R9)
+	PREFETCHT0  256(R9)
+	PREFETCHT0  320(R9)
+	PREFETCHT0  384(R9)
+	PREFETCHT0  448(R9)
+	PREFETCHT0  512(R9)
+	PREFETCHT0  576(R9)
+	PREFETCHT0  640(R9)
+	PREFETCHT0  704(R9)
+	PREFETCHT0  768(R9)
+	PREFETCHT0  832(R9)
+	PREFETCHT0  896(R9)
+	PREFETCHT0  960(R9)
+	ADDQ        $0x00000400, R9
 	VMOVUPS     (BX), Z8
 	VMOVUPS     (BX)(CX*1), Z9
 	VMOVUPS     (BX)(CX*2), Z10

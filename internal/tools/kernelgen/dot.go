@@ -99,6 +99,25 @@ func dotTile(s isa, mt, nt int, half bool) {
 	}
 	wv := s.vecs(nt)
 	xv := s.vec()
+	// One row of x is bound by memory. Rows are short for the processor's own
+	// prefetching, so the next rows are asked for while these are read.
+	var ahead reg.GPVirtual
+	if mt == 1 && nt > 1 {
+		ahead = GP64()
+		MOVQ(ldw, ahead)
+		IMUL3Q(U8(uint8(nt)), ahead, ahead)
+		ADDQ(w.base[0], ahead)
+	}
+	prefetch := func() {
+		if ahead == nil {
+			return
+		}
+		bytes := 2 * lanes * size * nt
+		for at := 0; at < bytes; at += 64 {
+			PREFETCHT0(Mem{Base: ahead, Disp: at})
+		}
+		ADDQ(U32(uint32(bytes)), ahead)
+	}
 	step := func(at int) {
 		for p := range s.parts() {
 			e := at*lanes + p*s.width // element
@@ -126,6 +145,7 @@ func dotTile(s isa, mt, nt int, half bool) {
 	TESTQ(steps, steps)
 	JZ(LabelRef("tail"))
 	Label("loop")
+	prefetch()
 	step(0)
 	step(1)
 	x.advance(2 * lanes * 4)
