@@ -1,6 +1,9 @@
 package mil
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Convolution, transposed convolution and pooling over one to three spatial
 // axes: x is [N, C, spatial...].
@@ -253,6 +256,9 @@ func inferPool(c *Infer) ([]Type, error) {
 	k, ok := c.Ints("kernel_sizes")
 	if n < 1 || n > 3 || !ok || len(k) != n {
 		return nil, fmt.Errorf("x is %v, kernel_sizes %v: want rank 3 to 5 and one size for each spatial axis", x, k)
+	}
+	if slices.Min(k) < 1 {
+		return nil, fmt.Errorf("kernel_sizes %v holds a size below 1", k)
 	}
 	if c.Op.Kind == "l2_pool" && n > 2 {
 		return nil, fmt.Errorf("x is %v: want at most two spatial axes", x)
