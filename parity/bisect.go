@@ -50,8 +50,7 @@ func siteLimit(compute string, mode runtime.Mode) float64 {
 }
 
 // bisect runs again under a tap and finds the first intermediate that
-// differs, by layer, then by site, then by position. nil: none does, or the
-// reference has no intermediates.
+// differs, by layer, then by site, then by position. nil: none does.
 func (s *Subject) bisect(ctx context.Context, sus *suspect) (*Finding, error) {
 	to := min(sus.position+1, len(sus.rec.IDs), s.Contract.Context)
 	from := 0
@@ -63,7 +62,7 @@ func (s *Subject) bisect(ctx context.Context, sus *suspect) (*Finding, error) {
 		modes = []runtime.Mode{runtime.FP32, runtime.Typed}
 	}
 	want, err := s.referenceSites(ctx, sus.rec, from, to)
-	if err != nil || len(want) == 0 {
+	if err != nil {
 		return nil, err
 	}
 	for _, mode := range modes {
@@ -128,4 +127,5 @@ var hints = map[string]string{
 	"post_mlp_norm":  "look at the gain of the norm after the MLP",
 	"out":            "look at the residual sum and its scale",
 	"final_norm":     "look at the gain of the final norm",
+	"logits":         "look at the head: tied or not, its rows, the softcap",
 }

@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/smelt-go/smelt/chunking"
+	"github.com/smelt-go/smelt/mlpackage"
 	"github.com/smelt-go/smelt/models"
 	"github.com/smelt-go/smelt/parity/reference"
 )
@@ -28,6 +31,15 @@ func contractGate() Gate {
 					return res, nil
 				}
 			}
+			for _, ch := range s.Contract.Chunks {
+				foreign, err := foreignLayer(filepath.Join(s.Dir, ch.File), ch)
+				if err != nil {
+					return nil, err
+				}
+				if foreign != "" {
+					res.fail("%s", foreign)
+				}
+			}
 			functions := 0
 			for _, ch := range s.Contract.Chunks {
 				functions += len(ch.Functions)
@@ -47,6 +59,29 @@ func contractGate() Gate {
 			return res, nil
 		},
 	}
+}
+
+// foreignLayer says which value of a chunk's package belongs to a layer that
+// the contract does not place there; "" if none does.
+func foreignLayer(path string, ch chunking.Chunk) (string, error) {
+	p, err := mlpackage.Read(path, mlpackage.ReadOptions{})
+	if err != nil {
+		return "", err
+	}
+	defer p.Close()
+	for _, name := range p.Program.Names() {
+		for _, op := range p.Program.Functions[name].Body.Ops {
+			m := layerValue.FindStringSubmatch(op.Name)
+			if m == nil {
+				continue
+			}
+			if l, err := strconv.Atoi(m[1]); err == nil && (l < ch.First || l >= ch.Last) {
+				return fmt.Sprintf("%s holds layer %d (%s), the contract puts layers %d to %d there (chunks mixed up?)",
+					ch.File, l, op.Name, ch.First, ch.Last-1), nil
+			}
+		}
+	}
+	return "", nil
 }
 
 // disagreements lists where the contract says something else than config.json.

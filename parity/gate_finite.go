@@ -32,10 +32,12 @@ func finiteGate() Gate {
 				if err != nil {
 					return nil, err
 				}
-				// All tokens through the quickest function, a few blocks through the others.
+				// The sequence through the quickest function, a few blocks through the others.
 				n := 2 * largest(s.Contract, via)
 				if via == s.quickest() {
-					n = len(s.longest().IDs)
+					if n = len(s.longest().IDs); s.large {
+						n = min(n, 256) // under a tap nothing is fused
+					}
 				}
 				ids := s.longest().IDs
 				ids = ids[:min(n, len(ids), s.Contract.Context)]

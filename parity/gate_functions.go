@@ -76,6 +76,22 @@ func (a *agreement) row(what string, row engine.Row) {
 	}
 }
 
+// verify compares a block without committing it.
+func (a *agreement) verify(h Host, s *Subject, ids []int32, K int) error {
+	p := h.Pos()
+	if !s.has(ViaVerify) {
+		return nil
+	}
+	b, err := h.Verify(ids[p:min(p+K, len(ids))])
+	if err != nil {
+		return err
+	}
+	for _, row := range b.Rows() {
+		a.row("verify", row)
+	}
+	return nil
+}
+
 // agree runs both walks in one mode.
 func (s *Subject) agree(ctx context.Context, res *Result, mode runtime.Mode) error {
 	K := max(1, largest(s.Contract, ViaVerify))
@@ -116,26 +132,31 @@ func (s *Subject) agree(ctx context.Context, res *Result, mode runtime.Mode) err
 		if p < h.Pos() {
 			continue
 		}
-		if s.has(ViaVerify) {
-			b, err := h.Verify(ids[p:min(p+K, len(ids))])
-			if err != nil {
+		// Verify and decode take turns in being the first after prefill.
+		steps := []func() error{
+			func() error { return a.verify(h, s, ids, K) },
+			func() error {
+				row, err := h.Decode(ids[h.Pos()])
+				if err == nil {
+					a.row("decode", row)
+				}
+				return err
+			},
+		}
+		for j := range steps {
+			if h.Pos() == len(ids) {
+				break
+			}
+			if err := steps[(i+j)%2](); err != nil {
 				return err
 			}
-			for _, row := range b.Rows() {
-				a.row("verify", row)
-			}
 		}
-		row, err := h.Decode(ids[p])
-		if err != nil {
-			return err
-		}
-		a.row("decode", row)
 	}
 	prefix := mode.String() + " "
 	res.note(prefix+"rows", float64(a.rows))
 	res.note(prefix+"last_position", float64(last))
-	if m.NotFinite != "" {
-		res.fail("%s", m.NotFinite)
+	if m.Problem != "" {
+		res.fail("%s", m.Problem)
 	}
 	res.atMost(prefix+"flips_beyond_noise", float64(a.flips), 0)
 	if a.flips > 0 {

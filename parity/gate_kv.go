@@ -25,7 +25,7 @@ func kvGate() Gate {
 			}
 			k := &speculation{s: s, mode: mode, tail: 6}
 			for _, p := range starts {
-				if p+2*max(1, largest(s.Contract, ViaVerify))+k.tail > s.Contract.Context {
+				if p+1+2*max(1, largest(s.Contract, ViaVerify))+k.tail > s.Contract.Context {
 					continue
 				}
 				if err := k.compare(ctx, p); err != nil {
@@ -60,7 +60,7 @@ type speculation struct {
 	mode runtime.Mode
 	tail int // tokens decoded after the speculation
 
-	caches  int
+	caches  int // compared
 	worst   float64
 	where   string
 	maxAbs  float64
@@ -72,7 +72,7 @@ type speculation struct {
 func (k *speculation) compare(ctx context.Context, p int) error {
 	s := k.s
 	K := largest(s.Contract, ViaVerify)
-	ids := s.extended(p + 2*max(K, 1) + k.tail)
+	ids := s.extended(p + 1 + 2*max(K, 1) + k.tail)
 	serial, err := s.Host(k.mode)
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func (k *speculation) compare(ctx context.Context, p int) error {
 		if err := advance(spec.Pos()); err != nil {
 			return err
 		}
-		return k.caches2(what, serial, spec)
+		return k.cache(what, serial, spec)
 	}
 
 	if start == 0 {
@@ -116,7 +116,16 @@ func (k *speculation) compare(ctx context.Context, p int) error {
 			return err
 		}
 	}
-	if K > 1 {
+	// The first decode after prefill, before anything else touches the cache.
+	if err := advance(p + 1); err != nil {
+		return err
+	}
+	row, err := spec.Decode(ids[p])
+	if err != nil {
+		return err
+	}
+	k.row(row, &rows[p])
+	if p++; K > 1 {
 		m := max(1, K/2)
 		block := append([]int32(nil), ids[p:p+m]...)
 		for i := m; i < K; i++ { // drafts that turn out wrong
@@ -176,8 +185,8 @@ func (k *speculation) row(row engine.Row, want *Position) {
 	}
 }
 
-// caches2 compares the caches of two sessions at the same position.
-func (k *speculation) caches2(what string, a, b Host) error {
+// cache compares the caches of two sessions at the same position.
+func (k *speculation) cache(what string, a, b Host) error {
 	for layer := range k.s.Contract.Model.Layers {
 		ak, av, ap, err := a.KV(layer)
 		if err != nil {

@@ -62,8 +62,8 @@ func (s *Subject) quickest() Via {
 
 // judge holds a run against its tolerance.
 func (r *run) judge(res *Result, prefix string) {
-	if r.NotFinite != "" {
-		res.fail("%s%s", prefix, r.NotFinite)
+	if r.Problem != "" {
+		res.fail("%s%s", prefix, r.Problem)
 	}
 	res.note(prefix+"positions", float64(r.Positions))
 	res.note(prefix+"argmax_agreement", r.Agree)

@@ -96,7 +96,7 @@ type Metrics struct {
 	KLMax      float64
 	Cosine     float64 // smallest
 	Ref, Ppl   float64 // perplexity of the sequence by the reference and by the bundle
-	NotFinite  string  // first NaN or infinity among the results
+	Problem    string  // the first result that is wrong whatever the reference says: NaN, infinity
 	TokenHead  string  // first disagreement of token head and logits
 	TokenHeads int     // rows where both were compared
 

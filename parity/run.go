@@ -127,8 +127,11 @@ func (s *Subject) run(ctx context.Context, k runKey) (*run, error) {
 // take compares one row.
 func (r *run) take(rec *Recording, row engine.Row) error {
 	t := len(r.positions)
-	if row.Position != t {
-		return fmt.Errorf("the host reports position %d for token %d", row.Position, t)
+	if t >= len(rec.Positions) {
+		return fmt.Errorf("the host returned more rows than it was given tokens")
+	}
+	if row.Position != t && r.Problem == "" {
+		r.Problem = fmt.Sprintf("the row of token %d claims position %d", t, row.Position)
 	}
 	p := r.reduce(row, rec.keeps(t))
 	flips, worst := len(r.Flips), r.MaxAbs
@@ -145,15 +148,15 @@ func (r *run) take(rec *Recording, row engine.Row) error {
 // on the spot.
 func (m *Metrics) reduce(row engine.Row, keep bool) Position {
 	if row.Logits == nil {
-		if v := row.TokenLogit; v-v != 0 && m.NotFinite == "" {
-			m.NotFinite = fmt.Sprintf("token_logit after position %d is %v", row.Position, v)
+		if v := row.TokenLogit; v-v != 0 && m.Problem == "" {
+			m.Problem = fmt.Sprintf("token_logit after position %d is %v", row.Position, v)
 		}
 		p := Position{Argmax: row.Token, LSE: nan, margin: nan}
 		p.Top = []Scored{{row.Token, row.TokenLogit}}
 		return p
 	}
-	if i := finite(row.Logits); i >= 0 && m.NotFinite == "" {
-		m.NotFinite = fmt.Sprintf("logit %d after position %d is %v", i, row.Position, row.Logits[i])
+	if i := finite(row.Logits); i >= 0 && m.Problem == "" {
+		m.Problem = fmt.Sprintf("logit %d after position %d is %v", i, row.Position, row.Logits[i])
 	}
 	p := positionOf(row.Logits, keep)
 	m.TokenHeads++

@@ -24,7 +24,7 @@ var graphNames = map[string]string{"v": "v_t", "attn_ctx": "mix_flat", "mlp_gate
 // Site is a named intermediate, comparable between a graph and the reference.
 type Site struct {
 	Name  string // layers.3.attn_out, embed, final_norm
-	Layer int    // -1 for embed, the number of layers for final_norm
+	Layer int    // -1 for embed, the number of layers for final_norm and logits
 	Order int    // rank in order of computation
 }
 
@@ -36,7 +36,7 @@ func sites(layers int) []Site {
 			out = append(out, Site{fmt.Sprintf("layers.%d.%s", l, s), l, len(out)})
 		}
 	}
-	return append(out, Site{"final_norm", layers, len(out)})
+	return append(out, Site{"final_norm", layers, len(out)}, Site{"logits", layers, len(out) + 1})
 }
 
 var layerValue = regexp.MustCompile(`^layers_(\d+)_(.+)$`)
@@ -51,6 +51,8 @@ func siteOf(ch *chunking.Chunk, f *chunking.Function, value string) (name string
 			continue
 		}
 		switch {
+		case p.Role == models.Logits:
+			return "logits", true
 		case p.Role == models.HiddenOut && p.Norm == "post":
 			return "final_norm", true
 		case p.Role == models.HiddenOut:

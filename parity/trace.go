@@ -27,18 +27,25 @@ type traceKey struct {
 // referenceSites are the reference's intermediates at positions from ≤ p <
 // to: of the recording where it has them, else recomputed.
 func (s *Subject) referenceSites(ctx context.Context, rec *Recording, from, to int) (siteRows, error) {
-	if s.Reference == nil {
-		out := siteRows{}
-		for name, rows := range rec.Hidden {
-			out[name] = rows
-		}
-		return out, nil
-	}
 	key := traceKey{rec, to, from}
 	if t, ok := s.traces[key]; ok {
 		return t, nil
 	}
 	out := siteRows{}
+	for name, rows := range rec.Hidden {
+		out[name] = rows
+	}
+	logits := Rows{}
+	for p := from; p < to; p++ {
+		if row := rec.Positions[p].Row; row != nil {
+			logits[p] = row
+		}
+	}
+	out["logits"] = logits
+	if s.Reference == nil {
+		s.traces[key] = out
+		return out, nil
+	}
 	tap := func(name string, m *reference.Matrix) {
 		rows := Rows{}
 		for p := from; p < min(to, m.Rows); p++ {

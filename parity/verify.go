@@ -82,7 +82,7 @@ func Verify(ctx context.Context, dir string, opts Options) (*Report, error) {
 // choose picks gates by ID, in their own order.
 func choose(ids []string) ([]Gate, error) {
 	all := Gates()
-	if ids == nil {
+	if len(ids) == 0 {
 		return all, nil
 	}
 	for _, id := range ids {
@@ -107,6 +107,9 @@ func (s *Subject) ask(ctx context.Context, g Gate) (*Result, error) {
 	if res.Status == Fail && res.suspect != nil && res.Finding == nil {
 		if res.Finding, err = s.bisect(ctx, res.suspect); err != nil {
 			return nil, fmt.Errorf("parity: gate %s: bisection: %w", g.ID, err)
+		}
+		if res.Finding == nil {
+			res.Reason += "; no named intermediate differs (look at what the host does with the results)"
 		}
 	}
 	res.Seconds = time.Since(start).Seconds()
