@@ -160,7 +160,7 @@ def main():
     model.update(continuing_subword_prefix="", end_of_word_suffix="")
     write("qwen-like", model, [
         ("<|im_start|>", special), ("<|im_end|>", special), ("<think>", []), ("<mask>", ["lstrip", "special"]),
-        ("<sep>", ["rstrip", "special"]), ("tensor", ["single_word"]), ("E\u0301", ["normalized", "special"]),
+        ("<sep>", ["rstrip", "special"]), ("kvcache", ["single_word"]), ("E\u0301", ["normalized", "special"]),
         ("Ünï", ["normalized", "lstrip", "rstrip"]), ("  ", ["rstrip", "lstrip"])],
           normalizer={"type": "NFC"},
           pre_tokenizer=sequence("pretokenizers", split({"Regex": CL100K % ""}), byte_level()),

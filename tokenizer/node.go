@@ -180,7 +180,7 @@ func (n node) char() (rune, error) {
 	return r[0], nil
 }
 
-// literal reads a pattern object {"String": s} or {"Regex": s}.
+// pattern reads a pattern object {"String": s} or {"Regex": s}.
 func (n node) pattern() (text string, regex bool, err error) {
 	if err := n.want(objectNode); err != nil {
 		return "", false, err

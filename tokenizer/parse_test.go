@@ -147,6 +147,20 @@ func TestModelOrder(t *testing.T) {
 	}
 }
 
+// TestRepeatedMerge: of two ranks for a pair the last one counts.
+func TestRepeatedMerge(t *testing.T) {
+	tok, err := Parse("x", []byte(spec(map[string]string{
+		"model": `{"vocab":{"a":0,"b":1,"c":2,"ab":3,"bc":4},"merges":["a b","b c","a b"]}`,
+	})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := tok.Encode("abc", EncodeOptions{})
+	if want := []int32{0, 4}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %v, %v, want %v", got, err, want)
+	}
+}
+
 func TestSettings(t *testing.T) {
 	tok, err := Parse("x", []byte(spec(map[string]string{
 		"truncation": `{"direction":"Left","max_length":3,"strategy":"LongestFirst","stride":0}`,
@@ -173,20 +187,25 @@ func TestSettings(t *testing.T) {
 // missing one they are an error.
 func TestUnknownCharacter(t *testing.T) {
 	model := func(unk string) string {
-		return spec(map[string]string{"model": `{"type":"BPE","unk_token":` + unk +
+		return spec(map[string]string{"model": `{"type":"BPE",` + unk +
 			`,"vocab":{"a":0,"b":1,"ab":2,"<u>":3},"merges":[["a","b"]]}`})
 	}
 	for _, c := range []struct {
 		unk  string
 		want []int32
-	}{{"null", []int32{2, 0}}, {`"<u>"`, []int32{2, 3, 3, 0}}, {`"<none>"`, nil}} {
+	}{
+		{`"unk_token":null`, []int32{2, 0}},
+		{`"unk_token":"<u>"`, []int32{2, 3, 3, 0}},
+		{`"unk_token":"<u>","fuse_unk":true`, []int32{2, 3, 0}},
+		{`"unk_token":"<none>"`, nil},
+	} {
 		tok, err := Parse("x", []byte(model(c.unk)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		got, err := tok.Encode("ab?!a", EncodeOptions{})
 		if !slices.Equal(got, c.want) || (err != nil) != (c.want == nil) {
-			t.Errorf("unk_token %s: got %v, %v, want %v", c.unk, got, err, c.want)
+			t.Errorf("%s: got %v, %v, want %v", c.unk, got, err, c.want)
 		}
 	}
 }

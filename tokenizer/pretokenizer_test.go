@@ -125,3 +125,20 @@ func TestMetaspace(t *testing.T) {
 		}
 	}
 }
+
+func TestByteLevelPrefix(t *testing.T) {
+	for _, c := range []struct {
+		p    byteLevel
+		text string
+		want []string
+	}{
+		{byteLevel{prefixSpace: true, words: true}, "a b", []string{"Ġa", "Ġb"}},
+		{byteLevel{prefixSpace: true, words: true}, " a", []string{"Ġa"}},
+		{byteLevel{prefixSpace: true}, "a b", []string{"ĠaĠb"}},
+		{byteLevel{words: true}, "a é", []string{"a", "ĠÃ©"}},
+	} {
+		if got := words(c.p, c.text); !slices.Equal(got, c.want) {
+			t.Errorf("%+v %q: %q, want %q", c.p, c.text, got, c.want)
+		}
+	}
+}

@@ -193,6 +193,16 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// TestIgnoreMerges: the fixture has a token that no merge reaches.
+func TestIgnoreMerges(t *testing.T) {
+	tok := load(t, "llama-like")
+	want, ok := tok.TokenID("Ġtransformer")
+	got, err := tok.Encode(" transformer", EncodeOptions{})
+	if !ok || err != nil || !slices.Equal(got, []int32{want}) {
+		t.Errorf("got %v, %v, want %d", got, err, want)
+	}
+}
+
 func TestEncodeRefusesInvalidUTF8(t *testing.T) {
 	_, err := load(t, "tiny").Encode("ab\xffc", EncodeOptions{})
 	if err == nil || !strings.Contains(err.Error(), "byte 2") {

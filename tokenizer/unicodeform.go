@@ -36,8 +36,8 @@ func (f unicodeForm) apply(s string) string {
 	if at == len(s) {
 		return s
 	}
-	if f.form.IsNormalString(s) && run(s, 0, classRecent, false) == len(s) {
-		return s
+	if f.form.IsNormalString(s) {
+		return s // to the older data too: it has fewer rules to break
 	}
 	var b strings.Builder
 	b.Grow(len(s))
