@@ -40,7 +40,7 @@
 // # Cost
 //
 // Loading Gemma's 33 MB file, 262,144 tokens and 514,906 merges, takes about
-// half a second and leaves about 40 MB. Encoding is O(n log n) in the longest word,
-// linear in everything else. A Tokenizer is immutable and safe for concurrent
-// use.
+// half a second and leaves about 40 MB. Encoding is O(n log n) in the longest
+// word, linear in everything else. A Tokenizer is immutable and safe for
+// concurrent use.
 package tokenizer
