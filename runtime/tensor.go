@@ -3,6 +3,7 @@ package runtime
 import (
 	"fmt"
 
+	"github.com/smelt-go/smelt/internal/decompress"
 	"github.com/smelt-go/smelt/mil"
 )
 
@@ -57,6 +58,14 @@ func FromConst(c mil.Const) (*Tensor, error) {
 	t := &Tensor{DType: ty.DType, Shape: ty.Shape}
 	if ty.DType == mil.String {
 		return nil, fmt.Errorf("runtime: a string constant has no tensor form")
+	}
+	if mil.Floats.Has(ty.DType) {
+		d, err := decompress.Const(c)
+		if err != nil {
+			return nil, fmt.Errorf("runtime: %w", err)
+		}
+		t.F = d.All()
+		return t, nil
 	}
 	if ty.DType.IsFloat() {
 		v, err := mil.ConstFloats(c)

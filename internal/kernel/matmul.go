@@ -135,17 +135,21 @@ func packTail[W Weight](dst, src []W, ld, rows, k int) {
 	}
 }
 
+var rowPool = sync.Pool{New: func() any { return new([]float32) }}
+
 func mulGeneric[W Weight](dst []float32, ldd int, x []float32, ldx, t int, w []W, ldw, n, k int) {
-	var row []float32
+	buf := rowPool.Get().(*[]float32)
+	defer rowPool.Put(buf)
+	if cap(*buf) < k {
+		*buf = make([]float32, k)
+	}
+	row := (*buf)[:k]
 	for j := range n {
-		switch w := any(w).(type) {
+		switch w := any(w[j*ldw:][:k]).(type) {
 		case []float32:
-			row = w[j*ldw:][:k]
+			row = w
 		case []uint16:
-			if row == nil {
-				row = make([]float32, k)
-			}
-			half.F16ToF32(row, w[j*ldw:][:k])
+			half.F16ToF32(row, w)
 		}
 		for i := range t {
 			dst[i*ldd+j] = dot(x[i*ldx:][:k], row)
