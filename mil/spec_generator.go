@@ -132,6 +132,9 @@ func inferOneHot(c *Infer) ([]Type, error) {
 	return one(TensorType{c.dtype("on_value"), insert(x.Shape, axis, depth)}), nil
 }
 
+// inferSelect broadcasts all three. The reference converter leaves cond out
+// and so declares too small a result where cond alone has the full shape; no
+// backend is known to execute that.
 func inferSelect(c *Infer) ([]Type, error) {
 	a := c.T("a")
 	s, err := Broadcast(a.Shape, c.T("b").Shape)
