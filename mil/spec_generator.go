@@ -133,8 +133,7 @@ func inferOneHot(c *Infer) ([]Type, error) {
 }
 
 // inferSelect broadcasts all three. The reference converter leaves cond out
-// and so declares too small a result where cond alone has the full shape; no
-// backend is known to execute that.
+// and so declares too small a result where cond alone has the full shape.
 func inferSelect(c *Infer) ([]Type, error) {
 	a := c.T("a")
 	s, err := Broadcast(a.Shape, c.T("b").Shape)
