@@ -40,5 +40,5 @@
 //
 // Errors name function, operator and kind. Load refuses operators that the
 // interpreter does not execute; Run refuses inputs of the wrong name, type or
-// shape, and converts nothing.
+// shape, and converts nothing. A Run that fails may have written states.
 package runtime
