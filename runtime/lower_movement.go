@@ -96,34 +96,6 @@ func onlyUnknown(op *mil.Op, param string) bool {
 	return true
 }
 
-// movement is a region with the way to copy it.
-type movement struct {
-	valid bool
-	from  []int // shape of x
-	shape []int
-	off   int
-	view  bool
-	copy  copyTask
-}
-
-func (m *movement) plan(r region) {
-	ls, ok := nest(r.loops)
-	m.shape = append(m.shape[:0], r.shape...)
-	m.off, m.view = r.off, ok && contiguous(ls)
-	m.copy.copyPlan = planCopy(r.loops)
-}
-
-func (m *movement) run(f *frame, o int, x *Tensor) {
-	if m.view {
-		f.view(o, x, m.off, m.shape...)
-		return
-	}
-	c := &m.copy
-	c.dst, c.src, c.so = f.out(o, x.DType, m.shape...).words(), x.words(), m.off
-	c.start(f)
-	c.dst, c.src = nil, nil
-}
-
 // take puts a region of x into slot o.
 func (f *frame) take(o int, x *Tensor, r region) {
 	if ls, ok := nest(r.loops); ok && contiguous(ls) {
@@ -471,33 +443,4 @@ func (l *lowering) joined(op *mil.Op, plan func([]*Tensor) ([]int, func(i int) (
 		clear(j.parts)
 		return nil
 	}}, nil
-}
-
-// joining keeps the places of the parts while their shapes stay the same.
-type joining struct {
-	parts  []*Tensor
-	shapes [][]int
-	shape  []int
-	copies []copyTask
-}
-
-func (j *joining) same() bool {
-	if len(j.shapes) != len(j.parts) {
-		return false
-	}
-	for i, p := range j.parts {
-		if !slices.Equal(p.Shape, j.shapes[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-func (j *joining) plan(shape []int, place func(i int) (int, []loop)) {
-	j.shape, j.shapes, j.copies = shape, nil, make([]copyTask, len(j.parts))
-	for i, p := range j.parts {
-		at, ls := place(i)
-		j.copies[i] = copyTask{copyPlan: planCopy(ls), do: at}
-		j.shapes = append(j.shapes, slices.Clone(p.Shape))
-	}
 }
