@@ -3,7 +3,9 @@ package chunking
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -160,8 +162,15 @@ func Find(ports []Port, r models.Role, k models.Kind) *Port {
 func ReadContract(dir string) (*Contract, error) {
 	path := filepath.Join(dir, ContractFile)
 	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		hint := "give the directory that a conversion wrote"
+		if _, err := os.Stat(filepath.Join(dir, "config.json")); err == nil {
+			hint = "it looks like a checkpoint: convert it first"
+		}
+		return nil, fmt.Errorf("chunking: %s is not a bundle: there is no %s in it (%s)", dir, ContractFile, hint)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("chunking: %s is not a bundle: %w", dir, err)
+		return nil, fmt.Errorf("chunking: %w", err)
 	}
 	var c Contract
 	d := json.NewDecoder(bytes.NewReader(data))
