@@ -22,6 +22,8 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// The first signal asks for an orderly end, the second one ends.
+	context.AfterFunc(ctx, stop)
 	s := &session{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
 	return s.execute(ctx, os.Args)
 }
