@@ -14,6 +14,7 @@ type Report struct {
 	Used          int            `json:"tensors_used"`
 	Waived        []WaivedTensor `json:"tensors_waived"`
 	Defaulted     []string       `json:"config_defaults_taken,omitempty"`
+	Ignored       []string       `json:"config_keys_ignored,omitempty"`
 	Probe         *Probe         `json:"range_probe,omitempty"`
 	Chunks        []ChunkReport  `json:"chunks"`
 	Files         []string       `json:"files_copied"`
@@ -41,7 +42,7 @@ type ChunkReport struct {
 
 func newReport(s *Source, c *chunking.Contract) *Report {
 	cfg := s.Model.Config()
-	r := &Report{Architecture: cfg.Architecture, Defaulted: cfg.Defaulted, contract: c, Waived: []WaivedTensor{}}
+	r := &Report{Architecture: cfg.Architecture, Defaulted: cfg.Defaulted, Ignored: s.ignore, contract: c, Waived: []WaivedTensor{}}
 	for _, w := range s.view.Waived() {
 		r.Waived = append(r.Waived, WaivedTensor{w.Name, w.Reason})
 	}

@@ -126,6 +126,10 @@ func (s *Source) copyPassengers(dir string) ([]string, error) {
 		if os.IsNotExist(err) {
 			continue
 		}
+		if err == nil && name == "config.json" {
+			// Whoever reads the bundle is to see what was understood.
+			data, err = s.config()
+		}
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), data, 0o644)
 		}

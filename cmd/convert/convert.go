@@ -126,6 +126,9 @@ func (s *session) printConversion(rep *conversion.Report, src, out string, took 
 	if len(rep.Defaulted) > 0 {
 		fmt.Fprintf(s.stdout, "config.json leaves out %s: the architecture's defaults apply\n", strings.Join(rep.Defaulted, ", "))
 	}
+	if len(rep.Ignored) > 0 {
+		fmt.Fprintf(s.stdout, "config.json keys accepted unread, as asked for: %s\n", strings.Join(rep.Ignored, ", "))
+	}
 	fmt.Fprintf(s.stdout, "residual scale: %s\n", residualReason(rep))
 	fmt.Fprintf(s.stdout, "\nnext:\n  %[1]s run %[2]s --prompt \"...\"\n  %[1]s parity %[2]s --checkpoint %[3]s\n  %[1]s lint %[2]s\n", s.name, quote(out), quote(src))
 }
