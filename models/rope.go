@@ -3,6 +3,8 @@ package models
 import (
 	"fmt"
 	"math"
+
+	"github.com/smelt-go/smelt/internal/elementary"
 )
 
 // Rope gives the rotary position embedding of one kind of layer.
@@ -49,7 +51,7 @@ func (r Rope) check(headDim int) error {
 func (r Rope) InvFreq() []float32 {
 	out := make([]float32, r.Dim/2)
 	for i := range out {
-		f := float64(1 / float32(math.Pow(r.Theta, float64(float32(2*i)/float32(r.Dim)))))
+		f := float64(1 / float32(elementary.Pow(r.Theta, float64(float32(2*i)/float32(r.Dim)))))
 		switch r.Type {
 		case "linear":
 			f /= r.Factor
@@ -72,5 +74,5 @@ func (r Rope) llama3(f float64) float64 {
 		return f
 	}
 	smooth := (float64(r.OriginalMax)/wavelen - r.LowFreqFactor) / (r.HighFreqFactor - r.LowFreqFactor)
-	return (1-smooth)*f/r.Factor + smooth*f
+	return float64((1-smooth)*f/r.Factor) + float64(smooth*f)
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/smelt-go/smelt/internal/elementary"
 )
 
 // activations are the scalar functions of the gated MLP by their name in
@@ -17,7 +19,7 @@ var activations = map[string]func(float64) float64{
 	"gelu_accurate":     geluTanh,
 	"gelu_pytorch_tanh": geluTanh,
 	"gelu_python_tanh":  geluTanh,
-	"quick_gelu":        func(x float64) float64 { return x / (1 + math.Exp(-1.702*x)) },
+	"quick_gelu":        func(x float64) float64 { return x / (1 + elementary.Exp(-1.702*x)) },
 	"relu":              func(x float64) float64 { return max(x, 0) },
 	"relu2":             func(x float64) float64 { return max(x, 0) * max(x, 0) },
 	"silu":              silu,
@@ -28,12 +30,12 @@ func activationNames() string {
 	return strings.Join(slices.Sorted(maps.Keys(activations)), ", ")
 }
 
-func silu(x float64) float64 { return x / (1 + math.Exp(-x)) }
+func silu(x float64) float64 { return x / (1 + elementary.Exp(-x)) }
 
 // geluErf is x·Φ(x), Φ the normal distribution (Hendrycks and Gimpel 2016).
-func geluErf(x float64) float64 { return x * 0.5 * (1 + math.Erf(x/math.Sqrt2)) }
+func geluErf(x float64) float64 { return x * 0.5 * (1 + elementary.Erf(x/math.Sqrt2)) }
 
 // geluTanh is the tanh approximation of geluErf from the same paper.
 func geluTanh(x float64) float64 {
-	return 0.5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
+	return 0.5 * x * (1 + elementary.Tanh(math.Sqrt(2/math.Pi)*(x+float64(0.044715*x*x*x))))
 }

@@ -1,6 +1,6 @@
 package reference
 
-import "math"
+import "github.com/smelt-go/smelt/internal/elementary"
 
 // attention computes softmax(cap(scale·q·kᵀ) + mask)·v for every query head.
 //
@@ -10,7 +10,7 @@ import "math"
 //
 // It returns the largest magnitude among the scaled scores of attended pairs,
 // before the softcap.
-func attention(out, q, k, v *Matrix, c *Config, kind LayerKind) float32 {
+func attention(out, q, k, v *Matrix, c *Config, kind LayerKind, dot dotFunc) float32 {
 	const rows = 8
 	group := c.Heads / c.KVHeads
 	blocks := (q.Rows + rows - 1) / rows
@@ -54,7 +54,7 @@ func weigh(out []float32, sum []float64, scores []float32, value func(i int) []f
 	}
 	var total float64
 	for i, s := range scores {
-		p := math.Exp(float64(s - top))
+		p := elementary.Exp(float64(s - top))
 		total += p
 		for j, x := range value(i) {
 			sum[j] += float64(p * float64(x))

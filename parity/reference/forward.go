@@ -47,7 +47,7 @@ func (m *Model) Forward(ctx context.Context, ids []int32, opts Options) (*Result
 			return nil, fmt.Errorf("reference: position %d is outside the %d tokens", p, len(ids))
 		}
 	}
-	p := &pass{config: m.config, weights: weightReader{src: m.src}, tap: tap}
+	p := &pass{config: m.config, weights: weightReader{src: m.src}, tap: tap, dot: fastDot}
 	err := p.run(ctx, ids, func(x *Matrix) { result.Hidden = append(result.Hidden, x.Clone()) })
 	if err != nil {
 		return nil, err
@@ -77,6 +77,7 @@ type pass struct {
 	gate, up     *Matrix // [T, intermediate]
 	layer        int     // the layer that runs
 	activation   func(float64) float64
+	dot          dotFunc
 }
 
 // run computes everything up to the final norm. keep sees the residual stream
@@ -168,9 +169,9 @@ func (p *pass) attention() {
 	if p.err != nil {
 		return
 	}
-	peak := attention(p.context, p.q, p.k, p.v, c, kind)
+	peak := attention(p.context, p.q, p.k, p.v, c, kind, p.dot)
 	if p.scores != nil {
-		p.scores(p.layer, peak, scoreBound(p.q, p.k, c))
+		p.scores(p.layer, peak, scoreBound(p.q, p.k, c, p.dot))
 	}
 	p.show("attn_ctx", p.context)
 	p.linear(p.sub, p.context, "self_attn.o_proj", c.OutBias)
@@ -248,7 +249,7 @@ func (p *pass) head(ctx context.Context, opts Options) (*Matrix, error) {
 			return nil, err
 		}
 		tile := NewMatrix(x.Rows, w.Rows)
-		linear(tile, x, w, nil)
+		linear(tile, x, w, nil, p.dot)
 		if c.FinalSoftcap != 0 {
 			softcap(tile.Data, c.FinalSoftcap)
 		}
@@ -308,5 +309,5 @@ func (p *pass) linear(y, x *Matrix, module string, hasBias bool) {
 		p.fail(err)
 		return
 	}
-	linear(y, x, w, bias)
+	linear(y, x, w, bias, p.dot)
 }

@@ -23,8 +23,10 @@ func TestDotIsCloseToFloat64(t *testing.T) {
 			want += float64(a[i]) * float64(b[i])
 			size += math.Abs(float64(a[i]) * float64(b[i]))
 		}
-		if got := dot(a, b); math.Abs(got-want) > 1e-6*size {
-			t.Errorf("n=%d: %v, want %v", n, got, want)
+		for name, dot := range map[string]dotFunc{"fast": fastDot, "exact": exactDot} {
+			if got := dot(a, b); math.Abs(got-want) > 1e-6*size {
+				t.Errorf("%s, n=%d: %v, want %v", name, n, got, want)
+			}
 		}
 	}
 }
@@ -34,7 +36,7 @@ func TestLinear(t *testing.T) {
 	x, w := random(r, 35, 300), random(r, 41, 300)
 	bias := random(r, 1, 41).Data
 	y := NewMatrix(35, 41)
-	linear(y, x, w, bias)
+	linear(y, x, w, bias, fastDot)
 	for i := range y.Rows {
 		for o := range y.Cols {
 			want := float64(bias[o])
@@ -56,7 +58,7 @@ func TestAttentionSoftcap(t *testing.T) {
 	q, k, v := random(r, T, 24), random(r, T, 12), random(r, T, 12)
 	for _, kind := range []LayerKind{FullAttention, SlidingAttention} {
 		out := NewMatrix(T, 24)
-		attention(out, q, k, v, c, kind)
+		attention(out, q, k, v, c, kind, fastDot)
 		for i := range T {
 			for h := range c.Heads {
 				var total float64
@@ -173,7 +175,7 @@ func TestRotateKeepsDistance(t *testing.T) {
 		a, b := append([]float32(nil), q...), append([]float32(nil), k...)
 		table.rotate(a, pq, 16)
 		table.rotate(b, pk, 16)
-		return dot(a, b)
+		return fastDot(a, b)
 	}
 	if a, b := product(10, 3), product(61, 54); math.Abs(a-b) > 1e-4 {
 		t.Errorf("distance 7 at two places: %v and %v", a, b)

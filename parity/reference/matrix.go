@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"gonum.org/v1/gonum/blas/gonum"
+
+	"github.com/smelt-go/smelt/internal/elementary"
 )
 
 // Matrix is a dense float32 matrix in row-major order.
@@ -53,7 +55,12 @@ func maxAbs(xs []float32) float32 {
 // float64.
 const dotBlock = 256
 
-func dot(a, b []float32) float64 {
+// A dotFunc returns Σ aᵢ·bᵢ of vectors of one length.
+type dotFunc func(a, b []float32) float64
+
+// fastDot is assembly on some processors: the order of its sums depends on
+// them.
+func fastDot(a, b []float32) float64 {
 	var sum float64
 	for len(a) > dotBlock {
 		sum += float64(gonum.Implementation{}.Sdot(dotBlock, a, 1, b, 1))
@@ -62,9 +69,42 @@ func dot(a, b []float32) float64 {
 	return sum + float64(gonum.Implementation{}.Sdot(len(a), a, 1, b, 1))
 }
 
+// exactDot gives the same bits on every processor: eight lanes in a fixed
+// order, each product rounded by itself. It is two to three times slower than
+// fastDot.
+func exactDot(a, b []float32) float64 {
+	var sum float64
+	for len(a) > 0 {
+		n := min(len(a), dotBlock)
+		sum += dotLanes(a[:n], b[:n])
+		a, b = a[n:], b[n:]
+	}
+	return sum
+}
+
+func dotLanes(a, b []float32) float64 {
+	var s0, s1, s2, s3, s4, s5, s6, s7 float32
+	for len(a) >= 8 && len(b) >= 8 {
+		x, y := (*[8]float32)(a), (*[8]float32)(b)
+		s0 += float32(x[0] * y[0])
+		s1 += float32(x[1] * y[1])
+		s2 += float32(x[2] * y[2])
+		s3 += float32(x[3] * y[3])
+		s4 += float32(x[4] * y[4])
+		s5 += float32(x[5] * y[5])
+		s6 += float32(x[6] * y[6])
+		s7 += float32(x[7] * y[7])
+		a, b = a[8:], b[8:]
+	}
+	for i, x := range a {
+		s0 += float32(x * b[i])
+	}
+	return float64((s0+s1)+(s2+s3)) + float64((s4+s5)+(s6+s7))
+}
+
 // linear computes y = x·wᵀ + bias: x [T, in], w [out, in] as Hugging Face
 // stores it, bias [out] or nil, y [T, out].
-func linear(y, x, w *Matrix, bias []float32) {
+func linear(y, x, w *Matrix, bias []float32, dot dotFunc) {
 	const outs, rows = 16, 16 // a tile of w and one of x that stay in cache together
 	parallel(w.Rows, outs, func(lo, hi int) {
 		for t0 := 0; t0 < x.Rows; t0 += rows {
@@ -118,7 +158,7 @@ func add(dst, a, b *Matrix) {
 // softcap replaces x by cap·tanh(x/cap).
 func softcap(xs []float32, cap float32) {
 	for i, x := range xs {
-		xs[i] = float32(math.Tanh(float64(x/cap))) * cap
+		xs[i] = float32(elementary.Tanh(float64(x/cap))) * cap
 	}
 }
 

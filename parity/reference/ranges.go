@@ -62,12 +62,17 @@ func (r Ranges) Residual() []float32 {
 
 // RangeProbe runs ids through all layers, without the head, and records the
 // range of every site. It keeps no hidden states.
+//
+// Unlike those of Forward, its results have the same bits on every processor:
+// a conversion scales the model by them, and must give the same files
+// everywhere.
 func (m *Model) RangeProbe(ctx context.Context, ids []int32) (Ranges, error) {
 	r := Ranges{Tokens: len(ids)}
 	note := func(name string, peak float32) { r.Sites = append(r.Sites, Site{Name: name, MaxAbs: peak}) }
 	p := &pass{
 		config:  m.config,
 		weights: weightReader{src: m.src},
+		dot:     exactDot,
 		tap:     func(name string, x *Matrix) { note(name, x.MaxAbs()) },
 		scores: func(layer int, peak, bound float32) {
 			note(fmt.Sprintf("layers.%d.scores", layer), peak)
@@ -82,7 +87,7 @@ func (m *Model) RangeProbe(ctx context.Context, ids []int32) (Ranges, error) {
 
 // scoreBound returns the largest value a scaled score can take for these
 // queries and keys, whatever positions are paired.
-func scoreBound(q, k *Matrix, c *Config) float32 {
+func scoreBound(q, k *Matrix, c *Config, dot dotFunc) float32 {
 	longest := func(m *Matrix, head int) float64 {
 		var peak float64
 		for t := range m.Rows {

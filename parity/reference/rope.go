@@ -1,6 +1,10 @@
 package reference
 
-import "math"
+import (
+	"math"
+
+	"github.com/smelt-go/smelt/internal/elementary"
+)
 
 // Rope describes rotary position embeddings of one kind of layer.
 type Rope struct {
@@ -126,7 +130,7 @@ func (r Rope) frequencies(headDim int) []float32 {
 	f := make([]float32, headDim/2)
 	for i := range f {
 		exponent := float32(2*i) / float32(headDim)
-		f[i] = 1 / float32(math.Pow(r.Theta, float64(exponent)))
+		f[i] = 1 / float32(elementary.Pow(r.Theta, float64(exponent)))
 	}
 	factor := float32(r.Factor)
 	switch r.Type {
@@ -164,7 +168,7 @@ func (r Rope) table(positions, headDim int) ropeTable {
 		cos, sin := t.cos.Row(p), t.sin.Row(p)
 		for i, w := range f {
 			angle := float64(float32(p) * w)
-			cos[i], sin[i] = float32(math.Cos(angle)), float32(math.Sin(angle))
+			cos[i], sin[i] = float32(elementary.Cos(angle)), float32(elementary.Sin(angle))
 		}
 	}
 	return t
