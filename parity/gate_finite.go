@@ -54,7 +54,7 @@ func finiteGate() Gate {
 			res.note("values", float64(w.values))
 			res.note("largest", w.peak)
 			res.note("headroom", fp16Max/w.peak)
-			if w.at != "" {
+			if w.at != "" && w.bad == "" {
 				res.Reason = join(res.Reason, "closest to the end of fp16: "+w.at)
 			}
 			return res, nil
@@ -82,8 +82,12 @@ func (e *extremes) look(pos int, ch *chunking.Chunk, f *chunking.Function, name 
 		return
 	}
 	e.values++
-	if i := finite(t.F); i >= 0 && e.bad == "" {
+	if i := finite(t.F); i >= 0 {
+		if e.bad != "" {
+			return
+		}
 		e.bad = fmt.Sprintf("%s %s: %s is %v in the call at position %d", ch.Name, f.Name, name, t.F[i], pos)
+		return
 	}
 	// Masked scores are as large as the mask by design.
 	if strings.Contains(name, "scores_masked") {

@@ -37,7 +37,7 @@ func kvGate() Gate {
 			}
 			limit := 2e-3
 			if mode == runtime.Typed && s.Contract.Compute != "fp32" {
-				limit = siteLimit(s.Contract.Compute, mode)
+				limit = s.siteLimit(mode)
 			}
 			res.note("caches", float64(k.caches))
 			res.atMost("kv relative_l2", k.worst, limit)

@@ -44,7 +44,7 @@ func logitsGate(mode runtime.Mode, via Via) Gate {
 				}
 				r.judge(res, prefix)
 				if res.Status == Fail && res.suspect == nil {
-					res.suspect = &suspect{rec, mode, via, max(r.first, 0)}
+					res.suspect = &suspect{rec, mode, via, r.worst}
 				}
 			}
 			return res, nil
@@ -119,7 +119,7 @@ func hiddenGate() Gate {
 			if err != nil {
 				return nil, err
 			}
-			limit := siteLimit(s.Contract.Compute, mode)
+			limit := s.siteLimit(mode)
 			compared := 0
 			for _, site := range sites(s.Contract.Model.Layers) {
 				if k := siteKind(site.Name); k != "out" && k != "embed" && k != "final_norm" {

@@ -64,6 +64,13 @@ func (r *Recording) keeps(t int) bool {
 	return t < len(r.Positions) && r.Positions[t].Row != nil
 }
 
+// cut keeps the first n tokens; 0 means all.
+func (r *Recording) cut(n int) {
+	if n > 0 && n < len(r.IDs) {
+		r.IDs, r.Positions = r.IDs[:n], r.Positions[:n]
+	}
+}
+
 // check finds contradictions in what was read or computed.
 func (r *Recording) check() error {
 	switch {

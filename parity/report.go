@@ -3,6 +3,7 @@ package parity
 import (
 	"fmt"
 	"io"
+	"math"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -94,15 +95,15 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// headline picks the numbers for the table: those with a limit, at most the
-// worst of a long list, else the first few.
+// headline picks the numbers for the table: those with a limit (of a long list
+// the nearest to it) and the agreement; else the first few.
 func headline(g *Result) []Number {
 	if g.Status == Skip {
 		return nil
 	}
 	var held []Number
 	for _, n := range g.Numbers {
-		if n.Limit != nil {
+		if n.Limit != nil || strings.HasSuffix(n.Name, "argmax_agreement") {
 			held = append(held, n)
 		}
 	}
@@ -123,8 +124,8 @@ func headline(g *Result) []Number {
 }
 
 func ratio(n Number) float64 {
-	if n.Value != n.Value {
-		return 1e300
+	if n.Value != n.Value || n.Limit == nil {
+		return math.Inf(1)
 	}
 	if *n.Limit == 0 {
 		return float64(n.Value)

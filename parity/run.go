@@ -93,6 +93,7 @@ type run struct {
 	tol       Tolerance
 	positions []Position
 	first     int // first position that is beyond tolerance, or -1
+	worst     int // the position to look at: where logits are farthest off, else first
 }
 
 type runKey struct {
@@ -120,6 +121,9 @@ func (s *Subject) run(ctx context.Context, k runKey) (*run, error) {
 		return nil, fmt.Errorf("parity: %s in %s mode: %w", k.via, k.mode, err)
 	}
 	r.finish()
+	if r.worst = max(r.first, 0); r.MaxAbs > 0 {
+		r.worst = max(r.worst, r.MaxAbsAt)
+	}
 	s.runs[k] = r
 	return r, nil
 }

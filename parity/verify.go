@@ -19,6 +19,8 @@ type Options struct {
 	Golden     string // safetensors file, see ReadGolden
 	Checkpoint string // Hugging Face directory
 	Prompts    string // text file, a prompt a line; empty: a built-in prompt
+	// Tokens cuts recordings and prompts; 0 means all of them.
+	Tokens int
 	// Modes are the rungs of the precision ladder; nil means fp32, then typed.
 	Modes []runtime.Mode
 	// Gates are the IDs of the gates to run; nil means all.
@@ -138,6 +140,7 @@ func (s *Subject) expect(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		rec.cut(o.Tokens)
 		s.Recordings = []*Recording{rec}
 	} else {
 		ids, names, err := prompts(s.Dir, o.Prompts, s.Contract, s.wanted())
@@ -145,6 +148,9 @@ func (s *Subject) expect(ctx context.Context) error {
 			return err
 		}
 		for i := range ids {
+			if o.Tokens > 0 {
+				ids[i] = ids[i][:min(o.Tokens, len(ids[i]))]
+			}
 			s.progress("reference decoder", i, len(ids))
 			rec, err := Record(ctx, s.Reference, ids[i], names[i])
 			if err != nil {

@@ -127,10 +127,20 @@ func graphFaults() []Fault {
 			}),
 		},
 		{
-			Name: "epsilon", Family: Graph, Exact: true, Gates: fine, Sites: []string{"attn_norm"},
-			What: "the norm before attention of layer 0 uses epsilon 1e-3",
-			program: inLayer(0, func(f *function) error {
-				return f.floats(name(0, "attn_norm_normed"), "epsilon", func(_ []int, x []float64) []float64 { return []float64{1e-3} })
+			Name: "epsilon", Family: Graph, Exact: true, Gates: fine,
+			Sites: []string{"attn_norm", "post_attn_norm", "mlp_norm", "post_mlp_norm"},
+			What:  "the norms inside the layers use epsilon 1e-3",
+			program: everyLayer(func(f *function, l int) error {
+				for _, norm := range []string{"attn_norm", "post_attn_norm", "mlp_norm", "post_mlp_norm"} {
+					if _, err := f.op(name(l, norm+"_normed")); err != nil {
+						continue // not this architecture
+					}
+					err := f.floats(name(l, norm+"_normed"), "epsilon", func([]int, []float64) []float64 { return []float64{1e-3} })
+					if err != nil {
+						return err
+					}
+				}
+				return nil
 			}),
 		},
 		{

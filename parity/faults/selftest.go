@@ -141,6 +141,7 @@ type selfTest struct {
 	ctx         context.Context
 	src, golden string
 	work        string
+	tokens      int               // of the recording to use
 	good        map[string]string // bundles by form
 }
 
@@ -161,7 +162,9 @@ func (s *selfTest) convert(f form, t *Table) error {
 	}
 	cfg := source.Model.Config()
 	source.Close()
-	opts := conversion.Options{Compute: f.compute, Functions: fns, Chunks: min(2, cfg.Layers), Context: min(cfg.MaxPositions, len(rec.IDs)+16)}
+	// Past twice the window caches have wrapped and nothing new happens.
+	s.tokens = min(len(rec.IDs), 2*cfg.Window+64, cfg.MaxPositions)
+	opts := conversion.Options{Compute: f.compute, Functions: fns, Chunks: min(2, cfg.Layers), Context: min(cfg.MaxPositions, s.tokens+16)}
 	if f.many {
 		opts.Chunks, opts.Layers = 0, oneByOne(cfg.Layers)
 	}
@@ -169,7 +172,7 @@ func (s *selfTest) convert(f form, t *Table) error {
 		return err
 	}
 	s.good[f.name] = dir
-	rep, err := parity.Verify(s.ctx, dir, parity.Options{Golden: s.golden, Checkpoint: s.src})
+	rep, err := parity.Verify(s.ctx, dir, parity.Options{Golden: s.golden, Checkpoint: s.src, Tokens: s.tokens})
 	if err != nil {
 		return err
 	}
@@ -205,7 +208,7 @@ func (s *selfTest) inject(f *Fault) (Row, error) {
 		if err := f.inject(b); err != nil {
 			return row, err
 		}
-		opts := parity.Options{Golden: s.golden, Checkpoint: s.src, StopAtFailure: true, Host: f.host}
+		opts := parity.Options{Golden: s.golden, Checkpoint: s.src, Tokens: s.tokens, StopAtFailure: true, Host: f.host}
 		rep, err := parity.Verify(s.ctx, b.dir, opts)
 		if err != nil {
 			return row, err
