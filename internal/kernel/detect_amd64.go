@@ -2,7 +2,7 @@ package kernel
 
 import "golang.org/x/sys/cpu"
 
-// The other architectures have no file like this one, and no levels but Go.
+// Architectures without a file like this one have no levels but Go.
 func init() {
 	levels = append(detect(), levels...)
 	cur = levels[0]

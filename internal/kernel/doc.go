@@ -3,7 +3,11 @@
 // The Go form of a kernel (generic.go) is its specification. On amd64, an
 // assembly form for AVX2+FMA+F16C or AVX-512 is chosen once at start by the
 // processor's features; setting GODEBUG=cpu.avx512f=off or cpu.avx2=off
-// chooses a lower level. Other architectures run the Go form.
+// chooses a lower level. On arm64 the assembly is NEON of the base
+// architecture, written by hand; GODEBUG=cpu.asimd=off chooses Go. It was run
+// in an emulator only: its results are known, its speed is not, and tile
+// shapes are those that fit the registers rather than measured ones. Other
+// architectures run the Go form.
 //
 // # Order of operations
 //
@@ -14,11 +18,12 @@
 // are computed with it, on tile sizes or on threads: a matrix product gives a
 // row the same bits as a product with that row alone.
 //
-// AVX2 and AVX-512 give the same bits. They use fused multiply-add where the
-// Go form rounds the product, so a sum of k products differs between Go and
-// assembly by at most k·2⁻²⁴ times the sum of their magnitudes. Exponentials
-// are within 2 ulp of each other. Conversions, RoundF16, Add, Sub, Mul and
-// their scalar forms are the same bits everywhere.
+// AVX2, AVX-512 and NEON give the same bits, those of NaN aside. They use
+// fused multiply-add where the Go form rounds the product, so a sum of k
+// products differs between Go and assembly by at most k·2⁻²⁴ times the sum of
+// their magnitudes. Exponentials are within 2 ulp of each other; those of the
+// Go form depend on the architecture, through package math. Conversions,
+// RoundF16, Add, Sub, Mul and their scalar forms are the same bits everywhere.
 package kernel
 
 //go:generate sh generate.sh

@@ -34,5 +34,5 @@ var levels = []*level{&genericLevel}
 // cur is the level in use. Only tests change it.
 var cur = levels[0]
 
-// Level names the implementation in use: avx512, avx2 or generic.
+// Level names the implementation in use: avx512, avx2, neon or generic.
 func Level() string { return cur.name }
