@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/smelt-go/smelt/engine"
+	"github.com/smelt-go/smelt/parity/reference"
 	"github.com/smelt-go/smelt/runtime"
 )
 
@@ -117,6 +118,12 @@ func (s *Subject) agree(ctx context.Context, res *Result, mode runtime.Mode) err
 	}
 	a.tol = s.between(a.size, mode)
 
+	if mode == s.sharp() {
+		if err := s.beyond(ctx, res, a, ids, sweep, mode); err != nil {
+			return err
+		}
+	}
+
 	h, err := s.Host(mode)
 	if err != nil {
 		return err
@@ -166,6 +173,35 @@ func (s *Subject) agree(ctx context.Context, res *Result, mode runtime.Mode) err
 	if !(a.maxAbs <= a.tol.MaxAbs) {
 		res.Reason = fmt.Sprintf("%s differs from straight prefill by %s, at most %s allowed", a.worst, short(a.maxAbs), short(a.tol.MaxAbs))
 	}
+	return nil
+}
+
+// beyond compares the positions of the sweep that lie past the recording with
+// the reference decoder. Large bundles leave it out: their recordings are
+// long.
+func (s *Subject) beyond(ctx context.Context, res *Result, a *agreement, ids []int32, sweep []int, mode runtime.Mode) error {
+	rec := s.longest()
+	var positions []int
+	for _, p := range sweep {
+		if p >= len(rec.IDs) && p < len(a.want) && a.want[p].Row != nil {
+			positions = append(positions, p)
+		}
+	}
+	if s.Reference == nil || s.large || len(positions) == 0 {
+		return nil
+	}
+	want, err := s.Reference.Forward(ctx, ids, reference.Options{Head: true, Positions: positions})
+	if err != nil {
+		return err
+	}
+	worst := 0.0
+	for i, p := range positions {
+		if d := maxAbsDiff(want.Logits.Row(i), a.want[p].Row); !(d <= worst) && worst == worst {
+			worst = d
+		}
+	}
+	res.note("positions_beyond_the_recording", float64(len(positions)))
+	res.atMost("max_abs_dlogit beyond the recording", worst, rec.tolerance(s.Contract.Compute, mode).MaxAbs)
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package parity
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -199,6 +198,3 @@ func continueIDs(ids []int32, n, vocab int) []int32 {
 
 // missing reports whether an error says that a file does not exist.
 func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
-
-// stopped reports whether an error comes from the context.
-func stopped(ctx context.Context) error { return ctx.Err() }

@@ -53,8 +53,8 @@ func TestGoodConversions(t *testing.T) {
 	for _, name := range fixtures.Names() {
 		for i, o := range []conversion.Options{
 			{Compute: "fp32", Chunks: 1, Functions: functions(t, "decode,prefill:16,verify:4")},
-			{Compute: "fp16", Chunks: 2, Functions: functions(t, "decode,prefill:16,verify:4")},
-			{Compute: "fp16", Chunks: 3, KV: chunking.KVState, Embed: chunking.EmbedGraph, Functions: functions(t, "decode,prefill:10,verify:3")},
+			{Compute: "fp16", Chunks: 2, Functions: functions(t, "decode,prefill:16,verify:4"), Context: 160},
+			{Compute: "fp16", Chunks: 3, KV: chunking.KVState, Embed: chunking.EmbedGraph, Functions: functions(t, "decode,prefill:10,verify:3"), Context: 140},
 		} {
 			t.Run(fmt.Sprintf("%s/%d", name, i), func(t *testing.T) {
 				src, bundle := convert(t, name, o)
