@@ -1,31 +1,12 @@
 package engine
 
 import (
-	"math"
-
 	"github.com/smelt-go/smelt/chunking"
-	"github.com/smelt-go/smelt/models"
-	"github.com/smelt-go/smelt/runtime"
 )
 
 // block describes the tokens of one call: the first n of the function's T
 // rows are real and stand at positions pos, pos+1, …; the rest is padding.
 type block struct{ pos, n int }
-
-// slotPosition is the position whose keys slot s holds when positions
-// 0 … pos-1 have been committed, or -1 if the slot is empty.
-func slotPosition(a chunking.Attn, s, pos int) int {
-	if a.Layout == chunking.Linear {
-		if s < pos {
-			return s
-		}
-		return -1
-	}
-	if s >= pos {
-		return -1
-	}
-	return s + (pos-1-s)/a.Slots*a.Slots
-}
 
 // slotOf is the slot of position p.
 func slotOf(a chunking.Attn, p int) int {
@@ -54,10 +35,12 @@ func fillMask(dst []float32, a chunking.Attn, b block, T int, blocked float32) {
 			continue
 		}
 		q := b.pos + t
-		for s := range min(a.Slots, b.pos) {
-			if visible(a, q, slotPosition(a, s, b.pos)) {
-				row[s] = 0
-			}
+		from := max(0, b.pos-a.Slots)
+		if a.Window > 0 {
+			from = max(from, q-a.Window+1)
+		}
+		for p := from; p < b.pos; p++ {
+			row[slotOf(a, p)] = 0
 		}
 		for u := range t {
 			if visible(a, q, b.pos+u) {
@@ -87,26 +70,5 @@ func fillOneHot(dst []float32, a chunking.Attn, b block, T int) {
 	clear(dst)
 	for t := max(0, b.n-a.Slots); t < b.n; t++ {
 		dst[slotOf(a, b.pos+t)*T+t] = 1
-	}
-}
-
-// hostInputs fills every input of f that follows from the contract and the
-// position alone.
-func (s *Session) hostInputs(in map[string]*runtime.Tensor, f *chunking.Function, b block) {
-	for i := range f.Inputs {
-		p := &f.Inputs[i]
-		a := s.e.contract.Attention[p.Kind]
-		switch p.Role {
-		case models.Mask:
-			fillMask(s.input(in, p).F, a, b, f.T, float32(s.e.contract.Mask.Blocked))
-		case models.RopeCos:
-			fillRope(s.input(in, p).F, a, b, f.T, math.Cos)
-		case models.RopeSin:
-			fillRope(s.input(in, p).F, a, b, f.T, math.Sin)
-		case models.WriteOneHot:
-			fillOneHot(s.input(in, p).F, a, b, f.T)
-		case models.WritePos:
-			s.input(in, p).I[0] = int32(slotOf(a, b.pos))
-		}
 	}
 }

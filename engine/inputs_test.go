@@ -20,6 +20,21 @@ func drawAttn(t *rapid.T) (a chunking.Attn, context int) {
 	return a, context
 }
 
+// slotPosition is the position whose keys slot s holds when positions
+// 0 … pos-1 have been committed, or -1 if the slot is empty.
+func slotPosition(a chunking.Attn, s, pos int) int {
+	if a.Layout == chunking.Linear {
+		if s < pos {
+			return s
+		}
+		return -1
+	}
+	if s >= pos {
+		return -1
+	}
+	return s + (pos-1-s)/a.Slots*a.Slots
+}
+
 // TestSlots writes positions one by one into a model of the cache and checks
 // that slotPosition says what every slot holds.
 func TestSlots(t *testing.T) {

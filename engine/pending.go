@@ -14,36 +14,41 @@ type Pending struct {
 	s    *Session
 	b    block
 	f    *chunking.Function
+	path []*route
+	ids  [1]int32
 	outs []map[string]*runtime.Tensor // by chunk
 	done bool
 }
 
 // Rows returns what the head says after each of the tokens.
 func (p *Pending) Rows() []Row {
-	last := p.s.e.chunks[len(p.s.e.chunks)-1]
-	f := last.decl.Function(p.f.Name)
-	out := p.outs[len(p.outs)-1]
 	rows := make([]Row, p.b.n)
 	for t := range rows {
-		r := &rows[t]
-		r.Position = p.b.pos + t
-		if q := chunking.Find(f.Outputs, models.Logits, ""); q != nil {
-			v := q.Shape[2]
-			r.Logits = out[q.Name].F[t*v : (t+1)*v]
-			r.Token, r.TokenLogit = argmax(r.Logits)
-		}
-		if q := chunking.Find(f.Outputs, models.TokenID, ""); q != nil {
-			r.Token = out[q.Name].I[t]
-		}
-		if q := chunking.Find(f.Outputs, models.TokenLogit, ""); q != nil {
-			r.TokenLogit = out[q.Name].F[t]
-		}
-		if q := chunking.Find(f.Outputs, models.HiddenOut, ""); q != nil {
-			h := q.Shape[2]
-			r.Hidden = out[q.Name].F[t*h : (t+1)*h]
-		}
+		rows[t] = p.row(t)
 	}
 	return rows
+}
+
+func (p *Pending) row(t int) Row {
+	last := len(p.path) - 1
+	h, out := &p.path[last].head, p.outs[last]
+	r := Row{Position: p.b.pos + t}
+	if h.logits != "" {
+		r.Logits = out[h.logits].F[t*h.vocab : (t+1)*h.vocab]
+		if h.token == "" || h.tokenLogit == "" {
+			r.Token, r.TokenLogit = argmax(r.Logits)
+		}
+	}
+	if h.token != "" {
+		r.Token = out[h.token].I[t]
+	}
+	if h.tokenLogit != "" {
+		r.TokenLogit = out[h.tokenLogit].F[t]
+	}
+	if h.hidden != "" {
+		r.Hidden = out[h.hidden].F[t*h.width : (t+1)*h.width]
+	}
+	return r
 }
 
 func argmax(x []float32) (int32, float32) {
@@ -73,8 +78,8 @@ func (p *Pending) Commit(n int) error {
 	}
 	p.done = true
 	if !selfCommitting {
-		for i, ch := range s.e.chunks {
-			if err := p.write(i, ch, n); err != nil {
+		for i := range p.path {
+			if err := p.write(i, n); err != nil {
 				return err
 			}
 		}
@@ -85,48 +90,33 @@ func (p *Pending) Commit(n int) error {
 
 // write copies the new keys and values of the first n tokens of one chunk
 // into its cache.
-func (p *Pending) write(i int, ch *chunk, n int) error {
-	s := p.s
-	f := ch.decl.Function(p.f.Name)
-	for _, kind := range kinds(f.Outputs) {
-		c, err := s.load(i, ch, kind)
-		if err != nil {
-			return err
-		}
-		a := s.e.contract.Attention[kind]
-		for j := range f.Outputs {
-			q := &f.Outputs[j]
-			if q.Kind != kind || q.Role != models.NewKeys && q.Role != models.NewValues {
-				continue
-			}
-			dst, src := c.half(q.Role), p.outs[i][q.Name].F
-			layers, heads, T, d := q.Shape[0], q.Shape[1], q.Shape[2], q.Shape[3]
-			for l := range layers {
-				for h := range heads {
-					for t := range n {
-						from := ((l*heads+h)*T + t) * d
-						to := ((l*heads+h)*a.Slots + slotOf(a, p.b.pos+t)) * d
-						copy(dst[to:to+d], src[from:from+d])
-					}
-				}
+func (p *Pending) write(i, n int) error {
+	s, r := p.s, p.path[i]
+	var c *cache
+	for j := range r.fresh {
+		q := &r.fresh[j]
+		// A kind's keys and values are neighbours; a cache that is a copy of
+		// a state is loaded and saved once for both.
+		if j == 0 || r.fresh[j-1].kind != q.kind {
+			var err error
+			if c, err = s.load(i, r.ch, q.kind); err != nil {
+				return err
 			}
 		}
-		if err := c.save(); err != nil {
-			return err
+		dst, src := c.half(q.role), p.outs[i][q.name].F
+		for row := range q.layers * q.heads {
+			for t := range n {
+				from, to := (row*q.T+t)*q.d, (row*q.attn.Slots+slotOf(q.attn, p.b.pos+t))*q.d
+				copy(dst[to:to+q.d], src[from:from+q.d])
+			}
+		}
+		if j+1 == len(r.fresh) || r.fresh[j+1].kind != q.kind {
+			if err := c.save(); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
-}
-
-// kinds lists the kinds of attention whose new keys are among the ports.
-func kinds(ports []chunking.Port) []models.Kind {
-	var out []models.Kind
-	for i := range ports {
-		if ports[i].Role == models.NewKeys {
-			out = append(out, ports[i].Kind)
-		}
-	}
-	return out
 }
 
 // KV copies the cached keys and values of a layer at the committed positions

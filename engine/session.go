@@ -28,20 +28,25 @@ type Session struct {
 	e    *Engine
 	inst []*runtime.Instance
 	pos  int
-	kv   []map[models.Kind]*cache   // per chunk, tensor bundles only
-	bufs map[string]*runtime.Tensor // inputs by name and shape, reused
-	Tap  Tap                        // optional
+	kv   []map[models.Kind]*cache // per chunk, tensor bundles only
+	// paths are the routes of a function (of the first chunk) through all
+	// chunks.
+	paths map[*chunking.Function][]*route
+	own   Pending // the call of Decode and Prefill
+	Tap   Tap     // optional
 	// Adjust, if set, may look at and change the inputs of every call before
 	// it runs. Gates and experiments use it; caches changed here stay changed.
 	Adjust func(chunk *chunking.Chunk, f *chunking.Function, in map[string]*runtime.Tensor)
 	// Trace, if not nil, sees the inputs and outputs of every call of a chunk.
 	// The tensors are only valid during the call.
 	Trace func(chunk *chunking.Chunk, f *chunking.Function, in, out map[string]*runtime.Tensor)
+	// Profile, if not nil, adds up what the ops of every call cost.
+	Profile *runtime.Profile
 }
 
 // NewSession starts an empty sequence.
 func (e *Engine) NewSession() *Session {
-	s := &Session{e: e, bufs: map[string]*runtime.Tensor{}}
+	s := &Session{e: e, paths: map[*chunking.Function][]*route{}}
 	for _, c := range e.chunks {
 		s.inst = append(s.inst, c.prog.New())
 		caches := map[models.Kind]*cache{}
@@ -88,59 +93,82 @@ func (s *Session) Reset() {
 	}
 }
 
-// input returns the reusable buffer of port p and enters it into in.
-func (s *Session) input(in map[string]*runtime.Tensor, p *chunking.Port) *runtime.Tensor {
-	key := fmt.Sprint(p.Name, p.Shape)
-	t, ok := s.bufs[key]
-	if !ok {
-		t = newTensor(p)
-		s.bufs[key] = t
-	}
-	in[p.Name] = t
-	return t
-}
-
 // Decode feeds one token and commits it.
 func (s *Session) Decode(id int32) (Row, error) {
 	f, err := s.e.function(chunking.Decode, 1)
 	if err != nil {
 		return Row{}, err
 	}
-	p, err := s.call(f, []int32{id})
-	if err != nil {
+	p := &s.own
+	p.ids[0] = id
+	if err := s.call(p, f, p.ids[:], false); err != nil {
 		return Row{}, err
 	}
-	rows := p.Rows()
-	return rows[0], p.Commit(1)
+	return p.row(0), p.Commit(1)
 }
 
 // Prefill feeds ids through the prefill functions, at whatever position the
 // session stands, and commits them. each, if not nil, gets the row of every
 // token in order. It returns the last row.
+//
+// Without each, the head is computed for the last token alone: the others go
+// through functions cut to their keys and values, the last through decode.
 func (s *Session) Prefill(ids []int32, each func(Row) error) (Row, error) {
+	if len(ids) == 0 {
+		return Row{}, nil
+	}
+	if _, err := s.e.function(chunking.Decode, 1); each == nil && err == nil {
+		last := len(ids) - 1
+		if err := s.feed(ids[:last]); err != nil {
+			return Row{}, err
+		}
+		return s.Decode(ids[last])
+	}
 	var last Row
 	for len(ids) > 0 {
 		f := s.e.prefillFor(s, len(ids))
 		n := min(f.T, len(ids))
-		p, err := s.call(f, ids[:n])
-		if err != nil {
+		p := &s.own
+		if err := s.call(p, f, ids[:n], false); err != nil {
 			return last, err
 		}
-		rows := p.Rows()
 		if err := p.Commit(n); err != nil {
 			return last, err
 		}
-		for _, r := range rows {
-			if each != nil {
-				if err := each(r); err != nil {
-					return r, err
-				}
+		for t := range n {
+			last = p.row(t)
+			if each == nil {
+				continue
+			}
+			if err := each(last); err != nil {
+				return last, err
 			}
 		}
-		last = rows[n-1]
 		ids = ids[n:]
 	}
 	return last, nil
+}
+
+// feed commits ids and computes no rows.
+func (s *Session) feed(ids []int32) error {
+	for len(ids) > 0 {
+		f := s.e.prefillFor(s, len(ids))
+		// A call of T rows takes as long for padding as for tokens. Products
+		// over T rows are some four times cheaper a row than one by one, so
+		// that a call less than a quarter full is slower than single steps.
+		if 4*len(ids) < f.T {
+			f, _ = s.e.function(chunking.Decode, 1)
+		}
+		n := min(f.T, len(ids))
+		if err := s.call(&s.own, f, ids[:n], true); err != nil {
+			return err
+		}
+		if err := s.own.Commit(n); err != nil {
+			return err
+		}
+		ids = ids[n:]
+	}
+	return nil
 }
 
 // Verify feeds up to K tokens without committing them. Row t is what the
@@ -150,7 +178,11 @@ func (s *Session) Verify(ids []int32) (*Pending, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.call(f, ids)
+	p := &Pending{}
+	if err := s.call(p, f, ids, false); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // function picks the function of the kind with the fewest tokens ≥ n.
@@ -200,75 +232,37 @@ func (e *Engine) writable(f *chunking.Function, pos int) bool {
 	return e.contract.KV != chunking.KVState || pos+f.T <= e.contract.Context
 }
 
-// call runs function f of every chunk over ids at the current position.
-func (s *Session) call(f *chunking.Function, ids []int32) (*Pending, error) {
+// call runs function f of every chunk over ids at the current position, and
+// makes p the pending call. A lean call computes no rows.
+func (s *Session) call(p *Pending, f *chunking.Function, ids []int32, lean bool) error {
 	c := s.e.contract
 	b := block{s.pos, len(ids)}
 	if b.n == 0 {
-		return nil, fmt.Errorf("engine: no tokens")
+		return fmt.Errorf("engine: no tokens")
 	}
 	if b.pos+b.n > c.Context {
-		return nil, fmt.Errorf("engine: position %d is beyond the context of %d", b.pos+b.n-1, c.Context)
+		return fmt.Errorf("engine: position %d is beyond the context of %d", b.pos+b.n-1, c.Context)
 	}
 	for _, id := range ids {
 		if id < 0 || int(id) >= c.Model.Vocab {
-			return nil, fmt.Errorf("engine: token id %d is outside the vocabulary of %d", id, c.Model.Vocab)
+			return fmt.Errorf("engine: token id %d is outside the vocabulary of %d", id, c.Model.Vocab)
 		}
 	}
-	p := &Pending{s: s, b: b, f: f}
+	p.s, p.b, p.f, p.done = s, b, f, false
+	p.path, p.outs = s.routes(f), p.outs[:0]
 	var hidden *runtime.Tensor
-	for i, ch := range s.e.chunks {
-		cf := ch.decl.Function(f.Name)
-		in := map[string]*runtime.Tensor{}
-		s.hostInputs(in, cf, b)
-		for j := range cf.Inputs {
-			q := &cf.Inputs[j]
-			switch q.Role {
-			case models.InputIDs:
-				t := s.input(in, q)
-				clear(t.I)
-				copy(t.I, ids)
-			case models.HiddenIn:
-				if hidden != nil {
-					in[q.Name] = hidden
-				} else if err := s.embed(s.input(in, q), ids); err != nil {
-					return nil, err
-				}
-			case models.KeyCache:
-				in[q.Name] = s.kv[i][q.Kind].k
-			case models.ValueCache:
-				in[q.Name] = s.kv[i][q.Kind].v
-			}
+	for _, r := range p.path {
+		if err := r.fill(s, ids, b, hidden); err != nil {
+			return err
 		}
-		if s.Adjust != nil {
-			s.Adjust(ch.decl, cf, in)
-		}
-		var opts []runtime.RunOption
-		if s.Tap != nil {
-			opts = append(opts, runtime.WithTap(func(name string, t *runtime.Tensor) { s.Tap(ch.decl, cf, name, t) }))
-		}
-		out, err := s.inst[i].Run(s.entry(ch, cf), in, opts...)
+		out, err := r.run(s, lean)
 		if err != nil {
-			return nil, fmt.Errorf("engine: %s: %w", ch.decl.Name, err)
-		}
-		if s.Trace != nil {
-			s.Trace(ch.decl, cf, in, out)
+			return err
 		}
 		p.outs = append(p.outs, out)
-		if h := chunking.Find(cf.Outputs, models.HiddenOut, ""); h != nil {
-			hidden = out[h.Name]
-		}
+		hidden = out[r.hidden]
 	}
-	return p, nil
-}
-
-// entry is the function's name in the package; a package with one function
-// calls it main.
-func (s *Session) entry(ch *chunk, f *chunking.Function) string {
-	if _, ok := ch.pkg.Program.Functions[f.Name]; !ok {
-		return "main"
-	}
-	return f.Name
+	return nil
 }
 
 // embed writes the scaled embedding rows of ids; padding rows are zero.

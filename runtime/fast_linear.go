@@ -86,7 +86,8 @@ func (l *lowering) product(op *mil.Op, param string, w *weight, bias []float32) 
 	}
 	o, id := l.result(op, 0), l.local()
 	dt, round := resultType(op), l.rounds(op)
-	return instr{out: []int{o}, exact: true, alias: -1, run: func(f *frame) error {
+	bytes := l.storedBytes(op.In("weight"), op.In("y"))
+	return instr{out: []int{o}, exact: true, alias: -1, weight: bytes, run: func(f *frame) error {
 		t := f.t[x]
 		r := len(t.Shape)
 		if r == 0 || r > maxRank || t.Shape[r-1] != w.k {

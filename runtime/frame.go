@@ -10,14 +10,15 @@ import (
 // slot. A slot that holds a constant or an input points to the tensor of its
 // owner; every other points to own[slot], whose storage is counted.
 type frame struct {
-	t      []*Tensor
-	own    []held
-	cur    *instr // the instruction being executed
-	locals []any
-	mode   Mode
-	pool   *pool
-	mem    *arena
-	tap    func(name string, t *Tensor)
+	t       []*Tensor
+	own     []held
+	cur     *instr // the instruction being executed
+	locals  []any
+	mode    Mode
+	pool    *pool
+	mem     *arena
+	tap     func(name string, t *Tensor)
+	profile *Profile
 	// state tensors by name, shared by all functions of an instance
 	state   map[string]*held
 	results map[string]*Tensor
@@ -160,13 +161,14 @@ func (f *frame) exec(list []instr) error {
 	for k := range list {
 		in := &list[k]
 		f.cur = in
-		if err := in.run(f); err != nil {
-			return fmt.Errorf("op %q (%s): %w", in.op.Name, in.op.Kind, err)
+		var err error
+		if f.profile != nil {
+			err = f.profile.timed(f, in)
+		} else {
+			err = f.step(in)
 		}
-		if !in.exact && f.mode == Typed {
-			for _, s := range in.out {
-				f.roundSlot(s)
-			}
+		if err != nil {
+			return fmt.Errorf("op %q (%s): %w", in.op.Name, in.op.Kind, err)
 		}
 		if f.tap != nil {
 			for i, s := range in.out {
@@ -180,6 +182,19 @@ func (f *frame) exec(list []instr) error {
 		}
 	}
 	f.cur = outer
+	return nil
+}
+
+// step runs one instruction and rounds what it has computed.
+func (f *frame) step(in *instr) error {
+	if err := in.run(f); err != nil {
+		return err
+	}
+	if !in.exact && f.mode == Typed {
+		for _, s := range in.out {
+			f.roundSlot(s)
+		}
+	}
 	return nil
 }
 

@@ -173,7 +173,7 @@ func (l *lowering) rmsNorm(op *mil.Op, r rmsNorm) (instr, error) {
 	}
 	o, id, round := l.result(op, 0), l.local(), l.rounds(op)
 	eps := float32(math.Max(r.eps, 0))
-	return instr{out: []int{o}, exact: true, alias: -1, run: func(f *frame) error {
+	return instr{out: []int{o}, exact: true, alias: -1, pattern: "rms_norm", run: func(f *frame) error {
 		t := f.t[x]
 		y := f.out(o, t.DType, t.Shape...)
 		p := local[rmsTask](f, id)

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"sync/atomic"
@@ -18,7 +19,7 @@ type Instance struct {
 	mem    arena
 	frames map[*code]*frame
 	last   *frame // holds the results of the last Run
-	lastC  *code
+	cfg    runConfig
 }
 
 // New makes an instance. Its states are zero.
@@ -35,7 +36,10 @@ func (i *Instance) Functions() []string { return i.prog.Functions() }
 type RunOption func(*runConfig)
 
 type runConfig struct {
-	tap func(name string, t *Tensor)
+	tap     func(name string, t *Tensor)
+	outputs *selection
+	rounded []string
+	profile *Profile
 }
 
 // WithTap calls tap with every result of every op, under its name in the
@@ -44,6 +48,14 @@ type runConfig struct {
 // a tap, so that every value of the program is seen.
 func WithTap(tap func(name string, t *Tensor)) RunOption {
 	return func(c *runConfig) { c.tap = tap }
+}
+
+// Rounded vouches for the named inputs: their elements are values of the
+// declared type, as results of a run are. Run then does not look at every
+// element of them, which for a long key-value cache takes longer than the
+// rest of a step. Without this option it looks, and rounds what needs it.
+func Rounded(inputs ...string) RunOption {
+	return func(c *runConfig) { c.rounded = inputs }
 }
 
 // Run executes function fn ("" means the default function) on the inputs in.
@@ -55,27 +67,24 @@ func WithTap(tap func(name string, t *Tensor)) RunOption {
 // The results and the map are valid until the next Run of the instance; they
 // may share storage with the inputs.
 func (i *Instance) Run(fn string, in map[string]*Tensor, opts ...RunOption) (map[string]*Tensor, error) {
-	var cfg runConfig
-	if len(opts) > 0 {
-		c := &runConfig{}
-		for _, o := range opts {
-			o(c)
-		}
-		cfg = *c
+	i.cfg = runConfig{}
+	for _, o := range opts {
+		o(&i.cfg)
 	}
 	function, err := i.prog.lookup(fn)
 	if err != nil {
 		return nil, err
 	}
-	out, err := i.run(function, in, cfg)
+	out, err := i.run(function, in, &i.cfg)
+	i.cfg = runConfig{}
 	if err != nil {
 		return nil, fmt.Errorf("runtime: function %s: %w", function.src.Name, err)
 	}
 	return out, nil
 }
 
-func (i *Instance) run(fn *function, in map[string]*Tensor, cfg runConfig) (out map[string]*Tensor, err error) {
-	c, err := fn.codeFor(i.prog, cfg.tap != nil)
+func (i *Instance) run(fn *function, in map[string]*Tensor, cfg *runConfig) (out map[string]*Tensor, err error) {
+	c, err := fn.codeFor(i.prog, cfg.tap != nil, cfg.outputs)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +96,7 @@ func (i *Instance) run(fn *function, in map[string]*Tensor, cfg runConfig) (out 
 		f = newFrame(c, i.prog, i)
 		i.frames[c] = f
 	}
-	i.last, f.tap = f, cfg.tap
+	i.last, f.tap, f.profile = f, cfg.tap, cfg.profile
 	defer func() {
 		if r := recover(); r != nil {
 			name, kind := "?", "?"
@@ -96,10 +105,13 @@ func (i *Instance) run(fn *function, in map[string]*Tensor, cfg runConfig) (out 
 			}
 			out, err = nil, fmt.Errorf("op %q (%s): internal error: %v", name, kind, r)
 		}
-		f.tap = nil
+		f.tap, f.profile = nil, nil
 	}()
-	if err := f.bind(fn.src, c, in); err != nil {
+	if err := f.bind(fn.src, c, in, cfg.rounded); err != nil {
 		return nil, err
+	}
+	if cfg.profile != nil {
+		cfg.profile.begin(fn.src.Name)
 	}
 	if err := f.exec(c.instrs); err != nil {
 		return nil, err
@@ -108,7 +120,7 @@ func (i *Instance) run(fn *function, in map[string]*Tensor, cfg runConfig) (out 
 }
 
 // bind checks the inputs and puts them into their slots.
-func (f *frame) bind(fn *mil.Function, c *code, in map[string]*Tensor) error {
+func (f *frame) bind(fn *mil.Function, c *code, in map[string]*Tensor, rounded []string) error {
 	want := 0
 	for k, v := range fn.Inputs {
 		s := c.inputs[k]
@@ -128,7 +140,7 @@ func (f *frame) bind(fn *mil.Function, c *code, in map[string]*Tensor) error {
 		if err := checkTensor(t, ty); err != nil {
 			return fmt.Errorf("input %q: %w", v.Name, err)
 		}
-		if f.mode == Typed && t.DType == mil.Float16 && !f.isF16(t.F) {
+		if f.mode == Typed && t.DType == mil.Float16 && !slices.Contains(rounded, v.Name) && !f.isF16(t.F) {
 			r := f.out(s, t.DType, t.Shape...)
 			copy(r.F, t.F)
 			kernel.RoundF16(r.F)

@@ -22,6 +22,12 @@ type instr struct {
 	reads []int // slots resolved by the lowerer
 	inner []int // slots of nested blocks and scratch values
 	dead  []int // slots nothing reads after this instruction
+	// For profiles: the name of the pattern that the instruction stands for,
+	// the bytes of weights it reads beside slots, and, where that is not all
+	// of the slots that it reads and writes, what it moves.
+	pattern string
+	weight  int64
+	moves   func(f *frame) int64
 }
 
 // A lowerer turns an op of one kind into an instruction. It reads constant

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/smelt-go/smelt/mil"
 )
@@ -14,13 +15,15 @@ type lowering struct {
 	fuse  bool
 	slots map[*mil.Value]int
 	cslot map[*Tensor]int
+	live  map[*mil.Op]bool    // ops to lower; nil means all
 	uses  map[*mil.Value]int  // consumers of a value, function outputs included
 	skip  map[*mil.Op]bool    // ops that a fused instruction has absorbed
 	fused map[*mil.Op]lowerer // patterns, by the op that ends them
 	reads []int               // slots resolved since the current instruction began
 }
 
-func lowerFunction(pr *Program, f *mil.Function, fuse bool) (*code, error) {
+// lowerFunction lowers f, or the part of it that sel selects.
+func lowerFunction(pr *Program, f *mil.Function, fuse bool, sel *selection) (*code, error) {
 	l := &lowering{
 		prog: pr, fn: f, fuse: fuse,
 		code:  &code{consts: map[int]*Tensor{}},
@@ -30,15 +33,21 @@ func lowerFunction(pr *Program, f *mil.Function, fuse bool) (*code, error) {
 		skip:  map[*mil.Op]bool{},
 		fused: map[*mil.Op]lowerer{},
 	}
-	countUses(f.Body, l.uses)
+	outputs, err := sel.of(f)
+	if err != nil {
+		return nil, err
+	}
+	if sel != nil {
+		l.live = needed(f.Body, outputs)
+	}
+	l.countUses(f.Body, outputs)
 	for _, v := range f.Inputs {
 		l.code.inputs = append(l.code.inputs, l.define(v))
 	}
-	var err error
 	if l.code.instrs, err = l.ops(f.Body.Ops); err != nil {
 		return nil, err
 	}
-	for _, v := range f.Body.Outputs {
+	for _, v := range outputs {
 		s, err := l.slot(v)
 		if err != nil {
 			return nil, err
@@ -50,24 +59,31 @@ func lowerFunction(pr *Program, f *mil.Function, fuse bool) (*code, error) {
 	return l.code, nil
 }
 
-func countUses(b *mil.Block, n map[*mil.Value]int) {
+// countUses counts the consumers of values among the live ops of b.
+func (l *lowering) countUses(b *mil.Block, outputs []*mil.Value) {
 	for _, op := range b.Ops {
+		if l.live != nil && !l.live[op] {
+			continue
+		}
 		for _, a := range op.Args {
 			for _, v := range a.Values {
-				n[v]++
+				l.uses[v]++
 			}
 		}
 		for _, nb := range op.Blocks {
-			countUses(nb, n)
+			l.countUses(nb, nb.Outputs)
 		}
 	}
-	for _, v := range b.Outputs {
-		n[v]++
+	for _, v := range outputs {
+		l.uses[v]++
 	}
 }
 
 // ops lowers a straight list of ops.
 func (l *lowering) ops(list []*mil.Op) ([]instr, error) {
+	if l.live != nil {
+		list = slices.DeleteFunc(slices.Clone(list), func(op *mil.Op) bool { return !l.live[op] })
+	}
 	if l.fuse {
 		l.fuseRMSNorm(list)
 	}

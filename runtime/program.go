@@ -86,7 +86,7 @@ func (p *Program) lower() error {
 		if err := p.collectStates(f); err != nil {
 			return fmt.Errorf("runtime: function %s: %w", name, err)
 		}
-		c, err := lowerFunction(p, f, !p.opts.NoFusion)
+		c, err := lowerFunction(p, f, !p.opts.NoFusion, nil)
 		if err != nil {
 			return fmt.Errorf("runtime: function %s: %w", name, err)
 		}
@@ -138,22 +138,42 @@ func (p *Program) lookup(name string) (*function, error) {
 type function struct {
 	src  *mil.Function
 	code *code
-	// plain is the code without fusion, lowered when a tap first asks for it.
-	plainOnce sync.Once
-	plain     *code
-	plainErr  error
+	// others holds the code of runs that are not the ordinary one, lowered
+	// when first asked for.
+	mu     sync.Mutex
+	others map[variant]*code
 }
 
-// codeFor returns the code to run: every op on its own when a tap looks on.
-func (fn *function) codeFor(p *Program, tapped bool) (*code, error) {
-	if !tapped || p.opts.NoFusion {
+// variant names a form in which a function is lowered.
+type variant struct {
+	plain   bool   // every op on its own, for a tap
+	outputs string // key of the selection, "" for all outputs
+}
+
+// codeFor returns the code to run: every op on its own when a tap looks on,
+// and only what the selected outputs need.
+func (fn *function) codeFor(p *Program, tapped bool, sel *selection) (*code, error) {
+	v := variant{plain: tapped && !p.opts.NoFusion}
+	if sel != nil {
+		v.outputs = sel.key
+	}
+	if v == (variant{}) {
 		return fn.code, nil
 	}
-	fn.plainOnce.Do(func() { fn.plain, fn.plainErr = lowerFunction(p, fn.src, false) })
-	if fn.plainErr != nil {
-		return nil, fmt.Errorf("runtime: function %s: %w", fn.src.Name, fn.plainErr)
+	fn.mu.Lock()
+	defer fn.mu.Unlock()
+	if c, ok := fn.others[v]; ok {
+		return c, nil
 	}
-	return fn.plain, nil
+	c, err := lowerFunction(p, fn.src, !v.plain && !p.opts.NoFusion, sel)
+	if err != nil {
+		return nil, err
+	}
+	if fn.others == nil {
+		fn.others = map[variant]*code{}
+	}
+	fn.others[v] = c
+	return c, nil
 }
 
 // code is a function body lowered to a flat list.
