@@ -1,6 +1,9 @@
 package models
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Kind is the kind of attention of a layer.
 type Kind string
@@ -101,6 +104,12 @@ func (c *Config) check() error {
 	}
 	if c.Eps <= 0 {
 		return fmt.Errorf("rms_norm_eps is %g, want a positive number", c.Eps)
+	}
+	if c.AttnScale <= 0 || math.IsInf(c.AttnScale, 0) || math.IsNaN(c.AttnScale) {
+		return fmt.Errorf("the attention scale is %g, want a positive number (is query_pre_attn_scalar positive?)", c.AttnScale)
+	}
+	if c.AttnSoftcap < 0 || c.FinalSoftcap < 0 {
+		return fmt.Errorf("soft caps are %g (attention) and %g (final), want positive numbers", c.AttnSoftcap, c.FinalSoftcap)
 	}
 	if len(c.Kinds) != c.Layers {
 		return fmt.Errorf("layer_types has %d entries for %d layers", len(c.Kinds), c.Layers)

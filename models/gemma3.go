@@ -19,7 +19,9 @@ func readGemma3(o *object, c *Config) {
 	c.MaxPositions = o.int("max_position_embeddings")
 	c.Eps = o.float("rms_norm_eps")
 	o.activation(c, "hidden_activation", "hidden_act")
-	o.touch("hidden_act")
+	if a, b := o.str("hidden_activation", ""), o.str("hidden_act", ""); a != "" && b != "" && a != b {
+		o.fail("hidden_act %q contradicts hidden_activation %q", b, a)
+	}
 	c.Tied = o.boolOr("tie_word_embeddings", true)
 	c.NormOffset, c.QKNorm, c.Sandwich = 1, true, true
 	bias := o.boolOr("attention_bias", false)
@@ -72,27 +74,30 @@ func (o *object) gemmaRope(c *Config) {
 		c.Rope[Sliding] = Rope{Type: "default", Theta: o.float("rope_local_base_freq"), Dim: c.HeadDim, Factor: 1}
 		return
 	}
-	p, err := o.object("rope_parameters")
-	if err != nil {
-		o.err = err
+	o.onlyParameters()
+	p := o.sub("rope_parameters")
+	if p == nil {
 		return
 	}
-	for kind, key := range map[Kind]string{Full: "full_attention", Sliding: "sliding_attention"} {
-		if p.isNull(key) {
-			if c.HasKind(kind, 0, min(c.Layers, len(c.Kinds))) {
-				o.fail("key \"rope_parameters.%s\" is missing", key)
+	for _, k := range []struct {
+		kind       Kind
+		key, older string
+	}{{Full, "full_attention", "rope_theta"}, {Sliding, "sliding_attention", "rope_local_base_freq"}} {
+		theta := o.floatOr(k.older, 0)
+		if p.isNull(k.key) {
+			if c.HasKind(k.kind, 0, min(c.Layers, len(c.Kinds))) {
+				o.fail("key \"rope_parameters.%s\" is missing", k.key)
 			}
 			continue
 		}
-		q, err := p.object(key)
-		if err != nil {
-			o.err = err
-			return
+		q := p.sub(k.key)
+		if q == nil {
+			break
 		}
-		if q.isNull("rope_theta") {
+		if q.isNull("rope_theta") && theta == 0 {
 			q.fail("key \"rope_theta\" is missing")
 		}
-		c.Rope[kind] = q.ropeSpec(0, c.HeadDim)
+		c.Rope[k.kind] = q.ropeSpec(theta, c.HeadDim)
 		o.join(q)
 	}
 	p.unread(nil)

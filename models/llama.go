@@ -5,6 +5,7 @@ import "math"
 // readLlama reads Llama 2, 3.x and SmolLM2: pre-norm, SwiGLU, one RoPE,
 // grouped queries, no biases unless the config asks for them.
 func readLlama(o *object, c *Config) {
+	o.mha = true // Llama 1 and 2 leave it out
 	o.heads(c)
 	o.decoder(c)
 	bias := o.boolOr("attention_bias", false)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -16,6 +17,7 @@ type object struct {
 	m         map[string]json.RawMessage
 	read      map[string]bool
 	nested    bool // keys may be left out for the published defaults
+	mha       bool // num_key_value_heads may be left out: as many as query heads
 	defaulted []string
 	err       error
 }
@@ -24,6 +26,9 @@ func newObject(name string, data []byte) (*object, error) {
 	o := &object{name: name, read: map[string]bool{}}
 	if err := json.Unmarshal(data, &o.m); err != nil {
 		return nil, fmt.Errorf("models: %s is not a JSON object: %w", name, err)
+	}
+	if o.m == nil {
+		return nil, fmt.Errorf("models: %s is null, want a JSON object", name)
 	}
 	return o, nil
 }
@@ -60,6 +65,15 @@ func (o *object) object(key string) (*object, error) {
 		return nil, fmt.Errorf("models: %s: key %q is missing", o.name, key)
 	}
 	return newObject(o.name+": "+key, v)
+}
+
+// sub is object for a key that is there; nil after an error, which it latches.
+func (o *object) sub(key string) *object {
+	p, err := o.object(key)
+	if err != nil && o.err == nil {
+		o.err = err
+	}
+	return p
 }
 
 func (o *object) int(key string) int {
@@ -126,7 +140,7 @@ func (o *object) published(key, value string) {
 
 // unread reports keys that nothing has read and that could matter.
 func (o *object) unread(ignore []string) {
-	var bad []string
+	var bad, quoted []string
 	for _, k := range slices.Sorted(maps.Keys(o.m)) {
 		if o.read[k] || harmlessKeys[k] || slices.Contains(ignore, k) {
 			continue
@@ -135,10 +149,10 @@ func (o *object) unread(ignore []string) {
 		case "null", "false", "{}", "[]", `""`:
 			continue
 		}
-		bad = append(bad, k)
+		bad, quoted = append(bad, k), append(quoted, strconv.Quote(k))
 	}
 	if len(bad) > 0 {
-		o.fail("key %q is not known and may change the mathematics (if it does not, accept it with --ignore-config-key %s)", strings.Join(bad, `", "`), strings.Join(bad, ","))
+		o.fail("key %s is not known and may change the mathematics (if it does not, accept it with --ignore-config-key %s)", strings.Join(quoted, ", "), strings.Join(bad, ","))
 	}
 }
 
@@ -159,6 +173,7 @@ var harmlessKeys = setOf(
 	"forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens",
 	"begin_suppress_tokens", "tf_legacy_loss", "pruned_heads", "max_window_layers", "_sliding_window_pattern",
 	"mm_tokens_per_image", "boi_token_index", "eoi_token_index", "image_token_index", "vision_config",
+	"boi_token_id", "eoi_token_id", "image_token_id",
 	"transformers.js_config", "training_args", "base_model_name_or_path",
 )
 

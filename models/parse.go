@@ -26,12 +26,16 @@ func ParseConfig(r io.Reader, ignore ...string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.nested = false
+	o.is(arch.modelType)
 	if arch.nested {
 		outer := o
 		if o, err = outer.object("text_config"); err != nil {
 			return nil, err
 		}
+		o.is("gemma3_text")
+		outer.touch("tie_word_embeddings")
+		outer.unread(ignore)
+		o.join(outer)
 		// Multimodal configs keep these beside the text part.
 		for _, k := range []string{"eos_token_id", "bos_token_id", "tie_word_embeddings"} {
 			if _, ok := o.m[k]; !ok {
@@ -61,18 +65,26 @@ func ParseConfig(r io.Reader, ignore ...string) (*Config, error) {
 
 // archSpec is one entry of the list of architectures.
 type archSpec struct {
-	class  string // as in "architectures"
-	name   string
-	nested bool // the configuration is in text_config
-	read   func(*object, *Config)
+	class     string // as in "architectures"
+	name      string
+	modelType string // as in "model_type"
+	nested    bool   // the configuration is in text_config
+	read      func(*object, *Config)
 }
 
 var archSpecs = []archSpec{
-	{"LlamaForCausalLM", "llama", false, readLlama},
-	{"Qwen2ForCausalLM", "qwen2", false, readQwen2},
-	{"Qwen3ForCausalLM", "qwen3", false, readQwen3},
-	{"Gemma3ForCausalLM", "gemma3", false, readGemma3},
-	{"Gemma3ForConditionalGeneration", "gemma3", true, readGemma3},
+	{"LlamaForCausalLM", "llama", "llama", false, readLlama},
+	{"Qwen2ForCausalLM", "qwen2", "qwen2", false, readQwen2},
+	{"Qwen3ForCausalLM", "qwen3", "qwen3", false, readQwen3},
+	{"Gemma3ForCausalLM", "gemma3", "gemma3_text", false, readGemma3},
+	{"Gemma3ForConditionalGeneration", "gemma3", "gemma3", true, readGemma3},
+}
+
+// is checks model_type, which may be left out.
+func (o *object) is(modelType string) {
+	if t := o.str("model_type", modelType); t != modelType {
+		o.fail("model_type %q contradicts the architecture, whose type is %q", t, modelType)
+	}
 }
 
 func architecture(o *object) (archSpec, error) {
@@ -92,9 +104,15 @@ func architecture(o *object) (archSpec, error) {
 	return archSpec{}, fmt.Errorf("models: %s: architecture %q is not supported (known: %s)", o.name, classes[0], strings.Join(names, ", "))
 }
 
+// maxLayers keeps a damaged number from becoming an endless list of layers.
+const maxLayers = 4096
+
 // common reads what all architectures share.
 func (o *object) common(c *Config) {
-	c.Layers = o.int("num_hidden_layers")
+	if c.Layers = o.int("num_hidden_layers"); c.Layers > maxLayers {
+		o.fail("num_hidden_layers is %d, want at most %d", c.Layers, maxLayers)
+		c.Layers = 0
+	}
 	c.Hidden = o.int("hidden_size")
 	c.Intermediate = o.int("intermediate_size")
 }
@@ -103,7 +121,9 @@ func (o *object) common(c *Config) {
 // architecture derives it.
 func (o *object) heads(c *Config) {
 	c.Heads = o.int("num_attention_heads")
-	c.KVHeads = o.int("num_key_value_heads")
+	if c.KVHeads = c.Heads; !o.mha || !o.isNull("num_key_value_heads") {
+		c.KVHeads = o.int("num_key_value_heads")
+	}
 	if o.isNull("head_dim") {
 		if c.Heads > 0 {
 			if c.Hidden%c.Heads != 0 {
@@ -140,12 +160,21 @@ func (o *object) activation(c *Config, keys ...string) {
 // ropeSpec reads one RoPE description.
 func (o *object) ropeSpec(theta float64, dim int) Rope {
 	r := Rope{Type: "default", Theta: theta, Dim: dim, Factor: 1}
-	if o == nil {
-		return r
+	older := o.str("type", "")
+	switch r.Type = o.str("rope_type", older); r.Type {
+	case "":
+		r.Type = "default"
+	case older:
+	default:
+		if older != "" {
+			o.fail("rope_type %q contradicts type %q", r.Type, older)
+		}
 	}
-	r.Type = o.str("rope_type", o.str("type", "default"))
 	if !o.isNull("rope_theta") {
 		r.Theta = o.float("rope_theta")
+		if theta != 0 && theta != r.Theta {
+			o.fail("rope_theta %g contradicts %g beside this object", r.Theta, theta)
+		}
 	}
 	switch r.Type {
 	case "default":
@@ -168,17 +197,15 @@ func (o *object) ropeSpec(theta float64, dim int) Rope {
 
 // rope reads the single RoPE of Llama and Qwen in either spelling.
 func (o *object) rope(c *Config) Rope {
+	if p := o.floatOr("partial_rotary_factor", 1); p != 1 {
+		o.fail("partial_rotary_factor %g is not supported for this architecture", p)
+	}
 	if !o.isNull("rope_parameters") {
-		p, err := o.object("rope_parameters")
-		if err != nil {
-			o.err = err
+		p := o.sub("rope_parameters")
+		if p == nil {
 			return Rope{}
 		}
-		if !o.isNull("rope_theta") {
-			if t, u := o.float("rope_theta"), p.floatOr("rope_theta", 0); u != 0 && t != u {
-				o.fail("rope_theta %g contradicts rope_parameters.rope_theta %g", t, u)
-			}
-		}
+		o.onlyParameters()
 		if p.isNull("rope_theta") && o.isNull("rope_theta") {
 			o.fail("key \"rope_parameters.rope_theta\" is missing")
 		}
@@ -188,17 +215,22 @@ func (o *object) rope(c *Config) Rope {
 	}
 	theta := o.float("rope_theta")
 	if o.isNull("rope_scaling") {
-		o.touch("rope_scaling")
 		return Rope{Type: "default", Theta: theta, Dim: c.HeadDim, Factor: 1}
 	}
-	p, err := o.object("rope_scaling")
-	if err != nil {
-		o.err = err
+	p := o.sub("rope_scaling")
+	if p == nil {
 		return Rope{}
 	}
 	r := p.ropeSpec(theta, c.HeadDim)
 	o.join(p)
 	return r
+}
+
+// onlyParameters refuses both spellings at once.
+func (o *object) onlyParameters() {
+	if !o.isNull("rope_scaling") {
+		o.fail("rope_scaling and rope_parameters are both given (keep one)")
+	}
 }
 
 // layerTypes reads an explicit layer_types list, or nil.

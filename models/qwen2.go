@@ -6,6 +6,9 @@ func readQwen2(o *object, c *Config) {
 	o.heads(c)
 	o.decoder(c)
 	c.QKVBias = true
+	if !o.boolOr("attention_bias", true) {
+		o.fail("attention_bias is false, but Qwen2 always has biases on q, k and v")
+	}
 	o.qwenWindows(c)
 	o.qwenRope(c)
 }
@@ -14,10 +17,14 @@ func readQwen2(o *object, c *Config) {
 // from max_window_layers on, if use_sliding_window is set.
 func (o *object) qwenWindows(c *Config) {
 	on := o.boolOr("use_sliding_window", false)
-	if on && !o.isNull("sliding_window") {
+	// null switches the window off; leaving the key out means a default that
+	// no file should rely on.
+	if _, given := o.m["sliding_window"]; on && !given {
+		o.fail("key \"sliding_window\" is missing, and use_sliding_window is true")
+	}
+	if !o.isNull("sliding_window") && on {
 		c.Window = o.int("sliding_window")
 	}
-	o.touch("sliding_window")
 	if c.Kinds = o.layerTypes(); c.Kinds != nil {
 		return
 	}

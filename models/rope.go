@@ -42,37 +42,38 @@ func (r Rope) check(headDim int) error {
 	return nil
 }
 
-// InvFreq returns the Dim/2 inverse frequencies, in radians per position,
-// rounded to float32 as PyTorch computes them: θ^(-2i/Dim), then scaled.
+// InvFreq returns the Dim/2 inverse frequencies, in radians per position, in
+// float32 step by step as PyTorch computes them: θ^(-2i/Dim), then scaled.
 //
 // linear divides all of them by Factor. llama3 (Llama 3.1) divides those with
 // a wavelength above OriginalMax/LowFreqFactor, keeps those below
 // OriginalMax/HighFreqFactor and interpolates between.
+//
+// They have the same bits on every processor.
 func (r Rope) InvFreq() []float32 {
 	out := make([]float32, r.Dim/2)
 	for i := range out {
-		f := float64(1 / float32(elementary.Pow(r.Theta, float64(float32(2*i)/float32(r.Dim)))))
+		f := 1 / float32(elementary.Pow(r.Theta, float64(float32(2*i)/float32(r.Dim))))
 		switch r.Type {
 		case "linear":
-			f /= r.Factor
+			f /= float32(r.Factor)
 		case "llama3":
 			f = r.llama3(f)
 		}
-		out[i] = float32(f)
+		out[i] = f
 	}
 	return out
 }
 
-func (r Rope) llama3(f float64) float64 {
-	wavelen := 2 * math.Pi / f
-	low := float64(r.OriginalMax) / r.LowFreqFactor
-	high := float64(r.OriginalMax) / r.HighFreqFactor
+func (r Rope) llama3(f float32) float32 {
+	slow := f / float32(r.Factor)
+	wavelen := float32(2*math.Pi) / f
 	switch {
-	case wavelen > low:
-		return f / r.Factor
-	case wavelen < high:
+	case wavelen > float32(float64(r.OriginalMax)/r.LowFreqFactor):
+		return slow
+	case wavelen < float32(float64(r.OriginalMax)/r.HighFreqFactor):
 		return f
 	}
-	smooth := (float64(r.OriginalMax)/wavelen - r.LowFreqFactor) / (r.HighFreqFactor - r.LowFreqFactor)
-	return float64((1-smooth)*f/r.Factor) + float64(smooth*f)
+	smooth := (float32(r.OriginalMax)/wavelen - float32(r.LowFreqFactor)) / float32(r.HighFreqFactor-r.LowFreqFactor)
+	return float32((1-smooth)*f/float32(r.Factor)) + float32(smooth*f)
 }

@@ -141,13 +141,13 @@ func TestActivations(t *testing.T) {
 }
 
 func TestRopeFrequencies(t *testing.T) {
-	plain := Rope{Type: "default", Theta: 10000}.frequencies(8)
+	plain := Rope{Type: "default", Theta: 10000}.Frequencies(8)
 	for i, want := range []float64{1, 0.1, 0.01, 0.001} {
 		if math.Abs(float64(plain[i])-want) > 1e-6*want {
 			t.Errorf("default %d: %v, want %v", i, plain[i], want)
 		}
 	}
-	linear := Rope{Type: "linear", Theta: 10000, Factor: 4}.frequencies(8)
+	linear := Rope{Type: "linear", Theta: 10000, Factor: 4}.Frequencies(8)
 	for i := range linear {
 		if linear[i] != plain[i]/4 {
 			t.Errorf("linear %d: %v, want %v", i, linear[i], plain[i]/4)
@@ -156,7 +156,7 @@ func TestRopeFrequencies(t *testing.T) {
 	// Wavelengths 6.28, 62.8, 628, 6283 against a context of 1000 with bands
 	// at 1000/4 and 1000/1: the first two are kept, the last is divided, the
 	// third blends with keep = (1000/628.3 − 1)/3.
-	llama3 := Rope{Type: "llama3", Theta: 10000, Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalMaxPositions: 1000}.frequencies(8)
+	llama3 := Rope{Type: "llama3", Theta: 10000, Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalMaxPositions: 1000}.Frequencies(8)
 	keep := (1000/(2*math.Pi*100) - 1) / 3
 	for i, want := range []float64{1, 0.1, 0.01*(1-keep)/8 + 0.01*keep, 0.001 / 8} {
 		if math.Abs(float64(llama3[i])-want) > 1e-6*want {

@@ -121,12 +121,12 @@ func readGemma3Rope(o *object, c *Config) {
 	}
 }
 
-// frequencies returns the headDim/2 angular frequencies, in float32 step by
+// Frequencies returns the headDim/2 angular frequencies, in float32 step by
 // step, as transformers computes them: theta^(−2i/headDim), then the scaling.
 // The llama3 rule keeps frequencies whose wavelength is short against the
 // original context, divides those whose wavelength is long, and blends in
 // between.
-func (r Rope) frequencies(headDim int) []float32 {
+func (r Rope) Frequencies(headDim int) []float32 {
 	f := make([]float32, headDim/2)
 	for i := range f {
 		exponent := float32(2*i) / float32(headDim)
@@ -162,7 +162,7 @@ func (r Rope) frequencies(headDim int) []float32 {
 type ropeTable struct{ cos, sin *Matrix }
 
 func (r Rope) table(positions, headDim int) ropeTable {
-	f := r.frequencies(headDim)
+	f := r.Frequencies(headDim)
 	t := ropeTable{cos: NewMatrix(positions, len(f)), sin: NewMatrix(positions, len(f))}
 	for p := range positions {
 		cos, sin := t.cos.Row(p), t.sin.Row(p)
