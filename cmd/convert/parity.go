@@ -36,7 +36,7 @@ Exit code 0: every gate passed; 1: a gate failed; 2: no verdict.`,
 			"parity gemma.bundle --checkpoint ./gemma-3-270m",
 			"parity gemma.bundle --golden golden.safetensors --checkpoint ./gemma-3-270m",
 			"parity gemma.bundle --checkpoint ./gemma-3-270m --prompts prompts.txt --json report.json",
-			"parity gemma.bundle --golden golden.safetensors --mode typed --gate logits-typed-decode"),
+			"parity gemma.bundle --golden golden.safetensors --mode typed --gate logits.typed.decode"),
 		Args: takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.Golden == "" && o.Checkpoint == "" {
