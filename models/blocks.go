@@ -80,7 +80,7 @@ func (m *Model) gammaConst(name string, v []float64) mil.Const {
 func (g *graph) sliceAxis(name string, x *mil.Value, axis, from, to int) *mil.Value {
 	t, _ := x.Tensor()
 	begin, end := make([]int, t.Rank()), append([]int(nil), t.Shape...)
-	if len(begin) <= axis {
+	if axis < 0 || len(begin) <= axis {
 		return x // the builder has latched an error
 	}
 	begin[axis], end[axis] = from, to

@@ -53,7 +53,9 @@ func (m *Model) Build(b *mil.Builder, part Part) error {
 		return err
 	}
 	for i := part.First; i < part.Last; i++ {
-		x = g.layer(i, x)
+		if x = g.layer(i, x); b.Err() != nil {
+			return b.Err() // commit looks at shapes, which are gone
+		}
 	}
 	g.commit(in)
 	g.finish(x)
@@ -90,12 +92,18 @@ func (g *graph) bind(in map[string]*mil.Value) error {
 		}
 		st := &kvStack{keys: g.input(in, KeyCache, k), values: g.input(in, ValueCache, k)}
 		if p, ok := find(g.part.States, KVState, k); ok {
+			if len(p.Shape) != 4 {
+				return fmt.Errorf("models: state %s has shape %v, want [2n,kv,S,D]", p.Name, p.Shape)
+			}
 			st.state, st.slots = in[p.Name], p.Shape[2]
 			st.all = g.Op("read_state", "kv_"+string(k)+"_read", mil.Args{"input": st.state})
 			st.keys = g.sliceAxis("kv_"+string(k)+"_keys", st.all, 0, 0, n)
 			st.values = g.sliceAxis("kv_"+string(k)+"_values", st.all, 0, n, 2*n)
 		} else if st.keys != nil && st.values != nil {
 			t, _ := st.keys.Tensor()
+			if t.Rank() != 4 {
+				return fmt.Errorf("models: the key cache of %s layers is %v, want [n,kv,S,D]", k, t)
+			}
 			st.slots = t.Shape[2]
 		} else {
 			return fmt.Errorf("models: %s layers need a key and a value cache, or a state", k)

@@ -30,6 +30,7 @@ func TestConfigErrors(t *testing.T) {
 		{"no activation", "llama-tied", set{"hidden_act": nil}, `key "hidden_act" is missing`},
 		{"no kv heads", "qwen3", set{"num_key_value_heads": nil}, `key "num_key_value_heads" is missing`},
 		{"no head_dim", "qwen3", set{"head_dim": nil}, `key "head_dim" is missing`},
+		{"no head_dim of Gemma", "gemma3", set{"head_dim": null}, `key "head_dim" is missing`},
 		{"no attention scale", "gemma3", set{"query_pre_attn_scalar": nil}, `key "query_pre_attn_scalar" is missing`},
 		{"no thetas of Gemma", "gemma3", set{"rope_parameters": nil}, `key "rope_theta" is missing`},
 		{"one theta of Gemma", "gemma3", set{"rope_parameters": nil, "rope_theta": 1e6}, `key "rope_local_base_freq" is missing`},

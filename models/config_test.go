@@ -2,11 +2,13 @@ package models_test
 
 import (
 	"bytes"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/smelt-go/smelt/fixtures"
 	"github.com/smelt-go/smelt/models"
@@ -218,4 +220,58 @@ func FuzzParseConfig(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestTwoReadings changes published configs at random: where both parsers take
+// the result, they must take it for the same model.
+func TestTwoReadings(t *testing.T) {
+	rope := func(kind string) any { return set{"rope_type": kind, "rope_theta": 5e4, "factor": 4.0} }
+	values := map[string][]any{
+		"head_dim":                {null, 8, 24, 64},
+		"num_key_value_heads":     {1, 2, 3, null},
+		"num_attention_heads":     {1, 2, 4, 6},
+		"num_hidden_layers":       {1, 3, 9},
+		"layer_types":             {null, []string{}, []string{"full_attention"}},
+		"attention_bias":          {true, false, null},
+		"mlp_bias":                {true, false},
+		"tie_word_embeddings":     {true, false, null},
+		"use_sliding_window":      {true, false},
+		"sliding_window":          {null, 5, 4096},
+		"max_window_layers":       {0, 2, 28, null},
+		"sliding_window_pattern":  {2, 3, null},
+		"_sliding_window_pattern": {4, null},
+		"rope_theta":              {1e4, null},
+		"rope_local_base_freq":    {2e4},
+		"rope_scaling":            {null, rope("linear"), rope("default"), set{"type": "linear", "factor": 2}},
+		"rope_parameters": {null, rope("linear"), rope("llama3"), rope("yarn"), set{"rope_theta": 3e4},
+			set{"full_attention": set{"rope_theta": 7e4}, "sliding_attention": set{"rope_type": "default", "rope_theta": 8e3}}},
+		"hidden_act":              {"silu", "gelu", null},
+		"hidden_activation":       {"gelu", "gelu_pytorch_tanh", null},
+		"query_pre_attn_scalar":   {64, 1.5},
+		"attn_logit_softcapping":  {30.0, null},
+		"final_logit_softcapping": {20, null},
+	}
+	keys := slices.Sorted(maps.Keys(values))
+	accepted := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		name := rapid.SampledFrom([]string{"llama-tied", "llama3-scaled", "qwen2", "qwen3", "gemma3", "llama-biased", "qwen2-window"}).Draw(rt, "fixture")
+		changes := set{}
+		for range rapid.IntRange(1, 3).Draw(rt, "changes") {
+			k := rapid.SampledFrom(keys).Draw(rt, "key")
+			changes[k] = rapid.SampledFrom(values[k]).Draw(rt, "value")
+		}
+		data := config(t, name, changes)
+		c, err := models.ParseConfig(bytes.NewReader(data))
+		r, refErr := reference.ParseConfig(data)
+		if err != nil || refErr != nil {
+			return
+		}
+		accepted++
+		if d := agree(c, r); d != "" {
+			rt.Errorf("%s: two readings (-reference +models)\n%s", data, d)
+		}
+	})
+	if accepted < 10 {
+		t.Errorf("only %d configs were accepted by both", accepted)
+	}
 }

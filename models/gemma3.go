@@ -14,6 +14,7 @@ func readGemma3(o *object, c *Config) {
 	} {
 		o.published(d[0], d[1])
 	}
+	o.ownHeadDim()
 	o.heads(c)
 	c.Vocab = o.int("vocab_size")
 	c.MaxPositions = o.int("max_position_embeddings")

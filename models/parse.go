@@ -136,6 +136,14 @@ func (o *object) heads(c *Config) {
 	c.HeadDim = o.int("head_dim")
 }
 
+// ownHeadDim refuses to derive head_dim where the architecture has a default of
+// its own for it.
+func (o *object) ownHeadDim() {
+	if o.isNull("head_dim") {
+		o.fail("key \"head_dim\" is missing")
+	}
+}
+
 func (o *object) activation(c *Config, keys ...string) {
 	for _, k := range keys {
 		if o.isNull(k) {

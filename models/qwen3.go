@@ -3,10 +3,7 @@ package models
 // readQwen3 reads Qwen3: per-head RMS norm of q and k before RoPE, head_dim
 // free of hidden_size, biases only where attention_bias says so.
 func readQwen3(o *object, c *Config) {
-	if o.isNull("head_dim") {
-		o.fail("key \"head_dim\" is missing")
-		return
-	}
+	o.ownHeadDim()
 	o.heads(c)
 	o.decoder(c)
 	c.QKNorm = true
