@@ -17,7 +17,7 @@ MODELS = {"gemma3-270m": "Gemma 3 270M", "smollm2-135m": "SmolLM2-135M"}
 # One environment a peer: their needs of numpy and of compilers differ, and one
 # that cannot be installed must not take the others with it.
 ENVIRONMENTS = {
-    "llama": (["llama-cpp-python==0.3.36", "gguf==0.17.1", "numpy==2.2.6"],
+    "llama": (["llama-cpp-python==0.3.36", "gguf==0.19.0", "numpy==2.2.6"],
               {"CMAKE_ARGS": "-DGGML_NATIVE=ON", "FORCE_CMAKE": "1"}),
     "numpy": (["numpy==2.2.6", "threadpoolctl==3.6.0"], {}),
     "coreml": (["coremltools==9.0", "numpy==2.2.6", "scikit-learn==1.5.1"], {}),
