@@ -23,7 +23,8 @@
 // products differs between Go and assembly by at most k·2⁻²⁴ times the sum of
 // their magnitudes. Exponentials are within 2 ulp of each other; those of the
 // Go form depend on the architecture, through package math. Conversions,
-// RoundF16, Add, Sub, Mul and their scalar forms are the same bits everywhere.
+// RoundF16, Add, Sub, Mul and their scalar forms are the same bits everywhere,
+// and so is MulExact, which never fuses.
 package kernel
 
 //go:generate sh generate.sh

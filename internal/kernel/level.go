@@ -26,6 +26,8 @@ type level struct {
 	expShift   func(dst, x *float32, c float32, n int) float32
 	silu       func(dst, x *float32, n int)
 	geluTanh   func(dst, x *float32, n int)
+
+	cast *castForms // nil: the Go forms
 }
 
 // levels lists what this processor can run, best first; the last is Go.

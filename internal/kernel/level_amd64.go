@@ -41,6 +41,7 @@ var avx512Level = level{
 	expShift:   expShiftAVX512,
 	silu:       siluAVX512,
 	geluTanh:   geluTanhAVX512,
+	cast:       &avx512Cast,
 }
 
 var avx2Level = level{
@@ -76,4 +77,5 @@ var avx2Level = level{
 	expShift:   expShiftAVX2,
 	silu:       siluAVX2,
 	geluTanh:   geluTanhAVX2,
+	cast:       &avx2Cast,
 }

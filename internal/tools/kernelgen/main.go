@@ -16,6 +16,8 @@ import (
 )
 
 var groups = map[string]func(isa){
+	"cast":        castKernels,
+	"exact":       exactKernels,
 	"dot":         dotKernels,
 	"outer":       outerKernels,
 	"convert":     convertKernels,
