@@ -10,6 +10,9 @@ type level struct {
 	f32   dotTiles[float32]
 	outer outerTiles
 
+	// Products with packed matrices, by form; none: rows are decoded.
+	packed [numForms]packedKernels
+
 	// The rest takes n, a multiple of 16.
 	f16ToF32   func(dst *float32, src *uint16, n int)
 	f32ToF16   func(dst *uint16, src *float32, n int)

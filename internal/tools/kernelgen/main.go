@@ -22,6 +22,7 @@ var groups = map[string]func(isa){
 	"outer":       outerKernels,
 	"convert":     convertKernels,
 	"elementwise": elementwiseKernels,
+	"packed":      packedKernels,
 }
 
 func main() {

@@ -1,0 +1,289 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// Offsets into packedArgs of internal/kernel.
+const (
+	argDst    = 8 * iota
+	argLdd    // bytes between results of neighbouring rows
+	argX      // activations
+	argW      // codes
+	argLdw    // bytes between rows of codes
+	argTab    // float32 table
+	argLdt    // bytes between tables of neighbouring rows
+	argHalf   // the table in fp16
+	argPar    // scales
+	argLdp    // bytes between scales of neighbouring rows
+	argPlane  // bytes from scales to offsets or biases
+	argBlocks // blocks along a row
+	argSteps  // steps of a block
+	argStride // bytes of a step
+	argUnpack // unpackPattern
+	argFlags
+	argMask // low bits of a code
+)
+
+// Bits of flags.
+const (
+	flagOffset = 1 << iota
+	flagBias
+	flagF16
+	flagBF16
+)
+
+// packedKernels decode rows of codes, or multiply them by a vector.
+func packedKernels(s isa) {
+	nibbleTables(s)
+	many := 2
+	if s.width == 16 {
+		many = 8
+	}
+	for _, f := range packedFormats(s) {
+		f.kernel(false, 1)
+		f.kernel(true, 1)
+		f.kernel(true, many)
+	}
+}
+
+// format is a way to turn codes to numbers.
+type format interface {
+	kernel(dot bool, rows int)
+}
+
+// packedKernel is the frame of one kernel: state that formats share.
+type packedKernel struct {
+	s      isa
+	dot    bool
+	nt     int
+	a      reg.GPVirtual // arguments
+	w      rows          // codes
+	x      reg.GPVirtual // activations, or results of a decoder
+	stride reg.GPVirtual
+	ahead  reg.GPVirtual
+	acc    [][]reg.VecVirtual
+	order  reg.VecVirtual // lanes of x and of results, if not ascending
+}
+
+func (k *packedKernel) arg(off int) Mem { return Mem{Base: k.a, Disp: off} }
+
+func (k *packedKernel) load(off int) reg.GPVirtual {
+	r := GP64()
+	MOVQ(k.arg(off), r)
+	return r
+}
+
+// begin declares the kernel and loads what all formats need.
+func begin(s isa, name string, dot bool, nt int) *packedKernel {
+	form := "decode"
+	doc := "decodes a row"
+	if dot {
+		form = fmt.Sprintf("dot1x%d", nt)
+		doc = fmt.Sprintf("multiplies a vector by %d rows", nt)
+	}
+	full := form + name + s.suffix
+	TEXT(full, NOSPLIT, "func(a *byte)")
+	Pragma("noescape")
+	Doc(full + " " + doc + " of codes.")
+	k := &packedKernel{s: s, dot: dot, nt: nt}
+	k.a = param("a")
+	ldw := k.load(argLdw)
+	w := k.load(argW)
+	k.w = newRows(w, ldw, nt)
+	k.stride = k.load(argStride)
+	if !dot {
+		k.x = k.load(argDst)
+		return k
+	}
+	k.x = k.load(argX)
+	k.acc = make([][]reg.VecVirtual, nt)
+	for i := range k.acc {
+		k.acc[i] = s.vecs(s.parts())
+		for _, v := range k.acc[i] {
+			s.zero(v)
+		}
+	}
+	if nt > 2 {
+		k.ahead = GP64()
+		MOVQ(ldw, k.ahead)
+		IMUL3Q(U8(uint8(nt)), k.ahead, k.ahead)
+		ADDQ(w, k.ahead)
+	}
+	return k
+}
+
+// valueOf puts numbers of row r into v: the 16 of a step or a part of them.
+type valueOf func(r, part int, v reg.VecVirtual)
+
+// step handles 16 elements of every row.
+func (k *packedKernel) step(at int, value valueOf) {
+	s := k.s
+	if !k.dot {
+		for p := range s.parts() {
+			v := s.vec()
+			value(0, p, v)
+			if k.order != nil {
+				VPERMPS(v, k.order, v)
+			}
+			VMOVUPS(v, Mem{Base: k.x, Disp: 4 * (at + p*s.width)})
+		}
+		return
+	}
+	for p := range s.parts() {
+		m := Mem{Base: k.x, Disp: 4 * (at + p*s.width)}
+		var xv Op = m
+		if k.nt > 1 {
+			v := s.vec()
+			xv = v
+			if k.order != nil {
+				VPERMPS(m, k.order, v)
+			} else {
+				VMOVUPS(m, v)
+			}
+		} else if k.order != nil {
+			v := s.vec()
+			xv = v
+			VPERMPS(m, k.order, v)
+		}
+		for r := range k.nt {
+			v := s.vec()
+			value(r, p, v)
+			VFMADD231PS(xv, v, k.acc[r][p])
+		}
+	}
+}
+
+// advance goes on by elements; lines is how many cache lines the codes of
+// all rows take.
+func (k *packedKernel) advance(elements, lines int) {
+	ADDQ(U32(uint32(4*elements)), k.x)
+	for _, b := range k.w.base {
+		ADDQ(k.stride, b)
+	}
+	if k.ahead != nil {
+		for i := range lines {
+			PREFETCHT0(Mem{Base: k.ahead, Disp: 64 * i})
+		}
+		LEAQ(Mem{Base: k.ahead, Index: k.stride, Scale: 8}, k.ahead)
+	}
+}
+
+// outer runs body as often as argument off says, and counts in memory.
+func (k *packedKernel) outer(name string, off int, body func()) {
+	Label(name)
+	body()
+	DECQ(k.arg(off))
+	JNZ(LabelRef(name))
+}
+
+// loop is outer, counting in a register.
+func (k *packedKernel) loop(name string, off int, body func()) {
+	n := k.load(off)
+	Label(name)
+	body()
+	DECQ(n)
+	JNZ(LabelRef(name))
+}
+
+// end stores sums and returns; restore gives lanes their order back.
+func (k *packedKernel) end(restore reg.VecVirtual) {
+	if k.dot {
+		s := k.s
+		dst, ldd := k.load(argDst), k.load(argLdd)
+		for r := range k.nt {
+			if restore != nil {
+				VPERMPS(k.acc[r][0], restore, k.acc[r][0])
+			}
+		}
+		for r := range k.nt {
+			VMOVSS(s.reduce(k.acc[r]), Mem{Base: dst})
+			if r+1 < k.nt {
+				ADDQ(ldd, dst)
+			}
+		}
+	}
+	VZEROUPPER()
+	RET()
+}
+
+// literal is a static array of 16 numbers.
+func literal(name string, v func(i int) uint32) Mem {
+	m := GLOBL(name, RODATA|NOPTR)
+	for i := range lanes {
+		DATA(4*i, U32(v(i)))
+	}
+	return m
+}
+
+func (s isa) and(a, b, dst reg.VecVirtual) {
+	if s.width == 16 {
+		VPANDD(a, b, dst)
+	} else {
+		VPAND(a, b, dst)
+	}
+}
+
+// mulMem, subMem and addMem combine v with a number in memory.
+func (s isa) mulMem(m Mem, v, dst reg.VecVirtual) {
+	if s.width == 16 {
+		VMULPS_BCST(m, v, dst)
+		return
+	}
+	t := s.vec()
+	VBROADCASTSS(m, t)
+	VMULPS(t, v, dst)
+}
+
+func (s isa) subMem(m Mem, v, dst reg.VecVirtual) {
+	if s.width == 16 {
+		VSUBPS_BCST(m, v, dst)
+		return
+	}
+	t := s.vec()
+	VBROADCASTSS(m, t)
+	VSUBPS(t, v, dst)
+}
+
+func (s isa) addMem(m Mem, v, dst reg.VecVirtual) {
+	if s.width == 16 {
+		VADDPS_BCST(m, v, dst)
+		return
+	}
+	t := s.vec()
+	VBROADCASTSS(m, t)
+	VADDPS(t, v, dst)
+}
+
+// roundF16 rounds to fp16 values.
+func (s isa) roundF16(v reg.VecVirtual) {
+	VCVTPS2PH(U8(0), v, s.narrow(v))
+	VCVTPH2PS(s.narrow(v), v)
+}
+
+// bf16 prepares rounding to bfloat16 values.
+func (s isa) bf16() func(v reg.VecVirtual) {
+	one, near, mask := s.constant(1), s.constant(0x7fff), s.constant(0xffff0000)
+	return func(v reg.VecVirtual) {
+		t := s.vec()
+		VPSRLD(U8(16), v, t)
+		s.and(one, t, t)
+		VPADDD(near, t, t)
+		VPADDD(t, v, v)
+		s.and(mask, v, v)
+	}
+}
+
+func (s isa) andMem(m Mem, v reg.VecVirtual) {
+	if s.width == 16 {
+		VPANDD_BCST(m, v, v)
+		return
+	}
+	t := s.vec()
+	VPBROADCASTD(m, t)
+	VPAND(t, v, v)
+}
