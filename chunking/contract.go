@@ -58,6 +58,9 @@ type Source struct {
 	// SHA256 is over config.json and the names, types, shapes and contents
 	// of all tensors used.
 	SHA256 string `json:"sha256,omitempty"`
+	// DTypes are the element types of the tensors used, sorted, as in the
+	// checkpoint: what fp16 cannot hold exactly has been rounded.
+	DTypes []string `json:"dtypes,omitempty"`
 }
 
 // Embedding says how tokens become hidden_states.

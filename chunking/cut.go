@@ -2,6 +2,7 @@ package chunking
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -69,7 +70,8 @@ func ParseRanges(s string, layers int) ([]Range, error) {
 }
 
 // CutInto splits the layers into n chunks so that the largest is as small as
-// possible; among those, the cut whose chunks fill up earliest.
+// possible. Where several cuts are equal in that, later chunks are the smaller
+// ones: [3 2] of five equal layers.
 func CutInto(n int, s Sizes) ([]Range, error) {
 	layers := len(s.Layers)
 	if n < 1 || n > layers {
@@ -89,7 +91,7 @@ func CutInto(n int, s Sizes) ([]Range, error) {
 	for k := 1; k <= n; k++ {
 		for i := k; i <= layers; i++ {
 			for j := k - 1; j < i; j++ {
-				if v := max(best[k-1][j], s.bytes(Range{j, i})); v < best[k][i] {
+				if v := max(best[k-1][j], s.bytes(Range{j, i})); v <= best[k][i] {
 					best[k][i], from[k][i] = v, j
 				}
 			}
@@ -106,22 +108,17 @@ func CutInto(n int, s Sizes) ([]Range, error) {
 // CutUnder splits the layers into the fewest chunks of at most limit bytes
 // each, balanced.
 func CutUnder(limit int64, s Sizes) ([]Range, error) {
-	for n := 1; n <= len(s.Layers); n++ {
-		cut, err := CutInto(n, s)
-		if err != nil {
-			return nil, err
-		}
-		fits := true
-		for _, b := range s.Bytes(cut) {
-			fits = fits && b <= limit
-		}
-		if fits {
-			return cut, nil
-		}
-	}
 	var worst int64
 	for i := range s.Layers {
 		worst = max(worst, s.bytes(Range{i, i + 1}))
 	}
-	return nil, fmt.Errorf("chunking: no cut has chunks of at most %d bytes: the largest single layer, with what must go along, takes %d", limit, worst)
+	if worst > limit {
+		return nil, fmt.Errorf("chunking: no cut has chunks of at most %d bytes: the largest single layer, with what must go along, takes %d", limit, worst)
+	}
+	for n := 1; ; n++ { // a layer a chunk fits
+		cut, err := CutInto(n, s)
+		if err != nil || slices.Max(s.Bytes(cut)) <= limit {
+			return cut, err
+		}
+	}
 }

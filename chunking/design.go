@@ -78,8 +78,14 @@ type Head struct {
 // ParseHead reads "token", "logits", "hidden", "normed" and combinations.
 func ParseHead(s string) (Head, error) {
 	var h Head
+	seen := map[string]bool{}
 	for part := range strings.SplitSeq(s, ",") {
-		switch strings.TrimSpace(part) {
+		part = strings.TrimSpace(part)
+		if seen[part] {
+			return h, fmt.Errorf("chunking: head %q is listed twice", part)
+		}
+		seen[part] = true
+		switch part {
 		case "token":
 			h.Token = true
 		case "logits":
@@ -91,6 +97,9 @@ func ParseHead(s string) (Head, error) {
 		default:
 			return h, fmt.Errorf("chunking: head %q is not known (want token, logits, hidden or normed)", part)
 		}
+	}
+	if seen["hidden"] && seen["normed"] {
+		return h, fmt.Errorf("chunking: head %q asks for hidden and normed, which are one output (keep one)", s)
 	}
 	if !h.Token && !h.Logits {
 		return h, fmt.Errorf("chunking: head %q yields no token (add token or logits)", s)
@@ -158,7 +167,10 @@ func Design(cfg *models.Config, o Options) (*Contract, error) {
 		}
 		c.Chunks = append(c.Chunks, ch)
 	}
-	return c, c.Validate()
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("chunking: %w", err)
+	}
+	return c, nil
 }
 
 // SetResidualScale records the power of two that scales the residual stream.

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 
 	"github.com/smelt-go/smelt/mil"
+	"github.com/smelt-go/smelt/models"
 )
 
 // Validate checks that the contract is complete and free of contradictions.
@@ -19,14 +21,75 @@ func (c *Contract) Validate() error {
 	if fr, _ := math.Frexp(c.ResidualScale); fr != 0.5 {
 		return fmt.Errorf("residual_scale %g is not a power of two", c.ResidualScale)
 	}
+	if c.Compute != "fp16" && c.Compute != "fp32" {
+		return fmt.Errorf("compute is %q, want fp16 or fp32", c.Compute)
+	}
 	if c.KV != KVTensor && c.KV != KVState {
 		return fmt.Errorf("kv is %q, want %s or %s", c.KV, KVTensor, KVState)
 	}
-	if c.Embedding.Mode != EmbedSidecar && c.Embedding.Mode != EmbedGraph {
-		return fmt.Errorf("embedding mode is %q, want %s or %s", c.Embedding.Mode, EmbedSidecar, EmbedGraph)
+	if b := c.Mask.Blocked; !(b < 0) || math.IsInf(b, 0) {
+		return fmt.Errorf("mask.blocked is %g, want a finite negative number", b)
+	}
+	if err := c.Embedding.validate(); err != nil {
+		return err
 	}
 	if len(c.Model.Kinds) != c.Model.Layers {
 		return fmt.Errorf("layer_kinds has %d entries for %d layers", len(c.Model.Kinds), c.Model.Layers)
+	}
+	if err := c.attention(); err != nil {
+		return err
+	}
+	if len(c.Chunks) == 0 {
+		return fmt.Errorf("no chunks")
+	}
+	next := 0
+	for i := range c.Chunks {
+		ch := &c.Chunks[i]
+		if ch.First != next || ch.Last <= ch.First {
+			return fmt.Errorf("chunk %s holds layers %d to %d; expected to start at %d", ch.Name, ch.First, ch.Last, next)
+		}
+		if next = ch.Last; next > c.Model.Layers {
+			break
+		}
+		if !plainName(ch.File) {
+			return fmt.Errorf("chunk %s: file %q is not a plain name", ch.Name, ch.File)
+		}
+		for _, other := range c.Chunks[:i] {
+			if other.File == ch.File || other.Name == ch.Name {
+				return fmt.Errorf("chunks %s (%s) and %s (%s) share a name", other.Name, other.File, ch.Name, ch.File)
+			}
+		}
+		if err := c.functions(ch); err != nil {
+			return fmt.Errorf("chunk %s: %w", ch.Name, err)
+		}
+	}
+	if next != c.Model.Layers {
+		return fmt.Errorf("the chunks hold %d of %d layers", next, c.Model.Layers)
+	}
+	return nil
+}
+
+func plainName(file string) bool {
+	return file != "" && file != "." && file != ".." && file == filepath.Base(file)
+}
+
+func (e Embedding) validate() error {
+	switch {
+	case e.Mode != EmbedSidecar && e.Mode != EmbedGraph:
+		return fmt.Errorf("embedding mode is %q, want %s or %s", e.Mode, EmbedSidecar, EmbedGraph)
+	case e.Mode == EmbedSidecar && (!plainName(e.File) || e.Tensor == ""):
+		return fmt.Errorf("embedding: file %q and tensor %q, want a plain name each", e.File, e.Tensor)
+	case !(e.Scale > 0) || math.IsInf(e.Scale, 0):
+		return fmt.Errorf("embedding scale is %g, want a positive number", e.Scale)
+	}
+	return nil
+}
+
+func (c *Contract) attention() error {
+	for i, k := range c.Model.Kinds {
+		if _, ok := c.Attention[k]; !ok {
+			return fmt.Errorf("layer %d is %q, which attention does not describe", i, k)
+		}
 	}
 	for k, a := range c.Attention {
 		if a.Slots <= 0 || a.Layout != Linear && a.Layout != Ring {
@@ -39,37 +102,96 @@ func (c *Contract) Validate() error {
 			return fmt.Errorf("attention %s: %d slots cannot hold a window of %d", k, a.Slots, a.Window)
 		}
 	}
-	if len(c.Chunks) == 0 {
-		return fmt.Errorf("no chunks")
+	return nil
+}
+
+// functions checks that a chunk has the functions of the first one.
+func (c *Contract) functions(ch *Chunk) error {
+	if len(ch.Functions) == 0 || len(ch.Functions) != len(c.Chunks[0].Functions) {
+		return fmt.Errorf("%d functions, the first chunk has %d", len(ch.Functions), len(c.Chunks[0].Functions))
 	}
-	next := 0
-	for i := range c.Chunks {
-		ch := &c.Chunks[i]
-		if ch.First != next || ch.Last <= ch.First {
-			return fmt.Errorf("chunk %s holds layers %d to %d; expected to start at %d", ch.Name, ch.First, ch.Last, next)
+	for j := range ch.Functions {
+		f := &ch.Functions[j]
+		if g := c.Chunks[0].Functions[j]; f.Name != g.Name || f.T != g.T || f.Kind != g.Kind {
+			return fmt.Errorf("function %s differs from that of the first chunk", f.Name)
 		}
-		next = ch.Last
-		if ch.File != filepath.Base(ch.File) || ch.File == "" {
-			return fmt.Errorf("chunk %s: file %q is not a plain name", ch.Name, ch.File)
+		switch {
+		case f.Kind != Decode && f.Kind != Prefill && f.Kind != Verify:
+			return fmt.Errorf("function %s: kind %q is not known", f.Name, f.Kind)
+		case f.T < 1 || f.T > c.Context, f.Kind == Decode && f.T != 1:
+			return fmt.Errorf("function %s: a %s of %d tokens in a context of %d", f.Name, f.Kind, f.T, c.Context)
 		}
-		if len(ch.Functions) == 0 || len(ch.Functions) != len(c.Chunks[0].Functions) {
-			return fmt.Errorf("chunk %s has %d functions", ch.Name, len(ch.Functions))
-		}
-		for j, f := range ch.Functions {
-			if g := c.Chunks[0].Functions[j]; f.Name != g.Name || f.T != g.T || f.Kind != g.Kind || f.T <= 0 {
-				return fmt.Errorf("chunk %s: function %s differs from that of the first chunk", ch.Name, f.Name)
-			}
-			for _, ps := range [][]Port{f.Inputs, f.Outputs, f.States} {
-				for _, p := range ps {
-					if _, err := mil.ParseDType(p.DType); err != nil || len(p.Shape) == 0 {
-						return fmt.Errorf("chunk %s: function %s: port %s has type %s %v", ch.Name, f.Name, p.Name, p.DType, p.Shape)
-					}
-				}
+		for k := range j {
+			if ch.Functions[k].Name == f.Name {
+				return fmt.Errorf("function %s is there twice", f.Name)
 			}
 		}
+		if err := c.ports(ch, f); err != nil {
+			return fmt.Errorf("function %s: %w", f.Name, err)
+		}
 	}
-	if next != c.Model.Layers {
-		return fmt.Errorf("the chunks hold %d of %d layers", next, c.Model.Layers)
+	return nil
+}
+
+// ports checks what a function takes and returns.
+func (c *Contract) ports(ch *Chunk, f *Function) error {
+	seen := map[string]bool{}
+	for _, ps := range [][]Port{f.Inputs, f.Outputs, f.States} {
+		for _, p := range ps {
+			if _, err := mil.ParseDType(p.DType); err != nil || len(p.Shape) == 0 || slices.Min(p.Shape) < 1 {
+				return fmt.Errorf("port %s has type %s %v", p.Name, p.DType, p.Shape)
+			}
+			if !mil.LegalName(p.Name) {
+				return fmt.Errorf("port name %q is not legal", p.Name)
+			}
+			if seen[p.Name] {
+				return fmt.Errorf("port %s is there twice", p.Name)
+			}
+			seen[p.Name] = true
+			if p.Norm != "" && p.Norm != "pre" && p.Norm != "post" {
+				return fmt.Errorf("port %s: norm is %q, want pre or post", p.Name, p.Norm)
+			}
+			if err := p.stack(ch); err != nil {
+				return err
+			}
+		}
+	}
+	in := models.HiddenIn
+	if ch.First == 0 && c.Embedding.Mode == EmbedGraph {
+		in = models.InputIDs
+	}
+	if Find(f.Inputs, in, "") == nil {
+		return fmt.Errorf("no input has the role %s", in)
+	}
+	if ch.Last < c.Model.Layers && Find(f.Outputs, models.HiddenOut, "") == nil {
+		return fmt.Errorf("no output has the role %s", models.HiddenOut)
+	}
+	if ch.Last == c.Model.Layers && Find(f.Outputs, models.TokenID, "") == nil && Find(f.Outputs, models.Logits, "") == nil {
+		return fmt.Errorf("no output has the role %s or %s", models.TokenID, models.Logits)
+	}
+	return nil
+}
+
+// stack checks the layers that a cache, or new keys and values, are stacked of.
+// Whether they are the layers of the right kind is for the graph to say.
+func (p Port) stack(ch *Chunk) error {
+	each := 1
+	switch p.Role {
+	case models.KeyCache, models.ValueCache, models.NewKeys, models.NewValues:
+	case models.KVState:
+		each = 2
+	default:
+		return nil
+	}
+	if p.Shape[0] != each*len(p.Layers) {
+		return fmt.Errorf("port %s stacks layers %v along %d entries, want %d", p.Name, p.Layers, p.Shape[0], each*len(p.Layers))
+	}
+	last := ch.First - 1
+	for _, i := range p.Layers {
+		if i <= last || i >= ch.Last {
+			return fmt.Errorf("port %s stacks layers %v; the chunk holds %d to %d, in order", p.Name, p.Layers, ch.First, ch.Last)
+		}
+		last = i
 	}
 	return nil
 }
