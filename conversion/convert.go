@@ -53,6 +53,7 @@ func Convert(ctx context.Context, src, out string, o Options) (*Report, error) {
 		return nil, err
 	}
 	c.Model.EOS = s.endTokens()
+	c.Source.DTypes = s.dtypes()
 	rep := newReport(s, c)
 	if err := s.scale(ctx, c, tok, o, rep); err != nil {
 		return nil, err

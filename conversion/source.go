@@ -92,6 +92,18 @@ func (s *Source) endTokens() []int {
 	return ids
 }
 
+// dtypes lists the element types of the tensors used.
+func (s *Source) dtypes() []string {
+	var out []string
+	for _, u := range s.Model.Weights() {
+		if u.Use == models.Used && !slices.Contains(out, u.DType) {
+			out = append(out, u.DType)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // sizes are the bytes of layers, embedding and head at the given precision.
 func sizes(m *models.Model, compute, embed string) chunking.Sizes {
 	cfg, width := m.Config(), int64(2)

@@ -3,6 +3,7 @@ package parity
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/smelt-go/smelt/runtime"
 )
@@ -39,18 +40,32 @@ func (f *Finding) String() string {
 }
 
 // siteLimit bounds the relative deviation of an intermediate. In fp32 mode it
-// leaves room for stored constants: gains of 1+w need more digits than fp16
-// has, weights of a bf16 checkpoint do not.
+// leaves room for stored constants: gains of 1+w and weights of an fp32
+// checkpoint need more digits than fp16 has, weights of a bf16 one do not.
 func (s *Subject) siteLimit(mode runtime.Mode) float64 {
 	switch {
 	case s.Contract.Compute == "fp32":
 		return 5e-5
-	case mode == runtime.Typed:
+	case mode == runtime.Typed || s.rounded():
 		return 6e-2
 	case s.Config != nil && !s.Config.UnitOffset:
 		return 3e-3
 	}
 	return 1e-2
+}
+
+// rounded reports whether fp16 cannot hold the checkpoint's weights exactly.
+// Their rounding moves results as much as that of activations does.
+func (s *Subject) rounded() bool {
+	return slices.ContainsFunc(s.Contract.Source.DTypes, func(d string) bool { return d != "BF16" && d != "F16" })
+}
+
+// tolerance is what a run of the bundle may deviate from a recording.
+func (s *Subject) tolerance(rec *Recording, mode runtime.Mode) Tolerance {
+	if mode == runtime.FP32 && s.rounded() {
+		mode = runtime.Typed
+	}
+	return rec.tolerance(s.Contract.Compute, mode)
 }
 
 // bisect runs again under a tap and finds the first intermediate that

@@ -111,7 +111,7 @@ func (s *Subject) run(ctx context.Context, k runKey) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{tol: k.rec.tolerance(s.Contract.Compute, k.mode), first: -1}
+	r := &run{tol: s.tolerance(k.rec, k.mode), first: -1}
 	ids := k.rec.IDs[:min(len(k.rec.IDs), s.Contract.Context)]
 	err = feed(ctx, h, s.Contract, k.via, ids, func(row engine.Row) error {
 		s.progress(fmt.Sprintf("%s, %s", k.via, k.mode), len(r.positions)+1, len(ids))
