@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/smelt-go/smelt/internal/decompress"
+	"github.com/smelt-go/smelt/internal/kernel"
 	"github.com/smelt-go/smelt/mil"
 )
 
@@ -20,10 +21,12 @@ type constCache struct {
 	pinned map[string]mil.Const
 	// decoders read constants and constexprs in parts.
 	decoders map[string]*decompress.Tensor
+	// matrices are decoders as products read them; nil for none.
+	matrices map[*decompress.Tensor]*kernel.Packed
 }
 
 func newConstCache() *constCache {
-	return &constCache{tensors: map[string]*Tensor{}, pinned: map[string]mil.Const{}, decoders: map[string]*decompress.Tensor{}}
+	return &constCache{tensors: map[string]*Tensor{}, pinned: map[string]mil.Const{}, decoders: map[string]*decompress.Tensor{}, matrices: map[*decompress.Tensor]*kernel.Packed{}}
 }
 
 // constKey identifies a constant: by the place of its bytes where these are

@@ -26,6 +26,8 @@ func (p *gatherTask) run(lo, hi int) {
 			kernel.F16ToF32(dst, p.w.f16[r*k:(r+1)*k])
 		case p.w.f32 != nil:
 			copy(dst, p.w.f32[r*k:(r+1)*k])
+		case p.w.packed != nil:
+			p.w.packed.Rows(dst, r, 1)
 		default:
 			p.w.rows.Rows(dst, r, 1)
 		}

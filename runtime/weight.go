@@ -16,7 +16,10 @@ type weight struct {
 	n, k int
 	f16  []uint16
 	f32  []float32
-	// rows decodes compressed rows, or a constant that is not in memory.
+	// packed is codes that products read where they lie.
+	packed *kernel.Packed
+	// rows decodes all else that is compressed, and constants that are not in
+	// memory.
 	rows *decompress.Tensor
 }
 
@@ -49,8 +52,24 @@ func (l *lowering) weight(v *mil.Value) *weight {
 	if err != nil {
 		return nil
 	}
-	w.rows = rows
+	if w.packed = l.matrix(rows); w.packed == nil {
+		w.rows = rows
+	}
 	return w
+}
+
+// matrix returns the kernels' form of a compressed matrix, nil if there is
+// none. Equal ones are shared by the program's functions.
+func (l *lowering) matrix(rows *decompress.Tensor) *kernel.Packed {
+	cc := l.prog.consts
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	m, ok := cc.matrices[rows]
+	if !ok {
+		m = rows.Matrix()
+		cc.matrices[rows] = m
+	}
+	return m
 }
 
 // inPlace points w at the elements of a plain constant.
@@ -91,6 +110,8 @@ func (w *weight) mulRows(dst, x []float32, t, j0, j1 int, scratch *[]float32) {
 		kernel.MulF16(out, w.n, x, k, t, w.f16[j0*k:j1*k], k, n, k)
 	case w.f32 != nil:
 		kernel.MulF32(out, w.n, x, k, t, w.f32[j0*k:j1*k], k, n, k)
+	case w.packed != nil:
+		w.packed.Mul(out, w.n, x, k, t, j0, n)
 	default:
 		if cap(*scratch) < n*k {
 			*scratch = make([]float32, n*k)

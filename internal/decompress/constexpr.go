@@ -123,7 +123,7 @@ func (in operands) affine() (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &scaled{data: data.src, blocks: b, scale: par[0], offset: par[1], half: dtype == mil.Float16 && !in.o.Exact, once: true}
+	s := &scaled{data: data.src, blocks: b, scale: vectorOf(par[0]), offset: vectorOf(par[1]), half: dtype == mil.Float16 && !in.o.Exact, once: true}
 	s.prepare()
 	return &Tensor{mil.TensorType{DType: dtype, Shape: data.Type.Shape}, s}, nil
 }
@@ -143,12 +143,12 @@ func (in operands) shiftScale(t mil.TensorType, data source) (*Tensor, error) {
 		return nil, err
 	}
 	d := scale.Type.DType
-	s := &scaled{data: data, blocks: b, scale: scale.All(), half: d == mil.Float16 && !in.o.Exact}
+	s := &scaled{data: data, blocks: b, scale: scale, half: d == mil.Float16 && !in.o.Exact}
 	if offset != nil {
 		if !slices.Equal(offset.Type.Shape, scale.Type.Shape) {
 			return nil, fmt.Errorf("offset is %v, want the shape of scale %v", offset.Type, scale.Type)
 		}
-		s.offset = offset.All()
+		s.offset = offset
 	}
 	s.prepare()
 	return &Tensor{mil.TensorType{DType: d, Shape: t.Shape}, s}, nil

@@ -131,6 +131,15 @@ func check(t *rapid.T, v *mil.Value, d mil.DType, shape []int, want []float64) {
 			t.Fatalf("row %d differs", r)
 		}
 	}
+	if m := w.Matrix(); m != nil {
+		got := make([]float32, len(all))
+		m.Rows(got, 0, m.N)
+		for i := range got {
+			if math.Float32bits(got[i]) != math.Float32bits(all[i]) {
+				t.Fatalf("element %d of %v as a matrix is %v, want %v", i, w.Type, got[i], all[i])
+			}
+		}
+	}
 }
 
 func TestShiftScale(t *testing.T) {

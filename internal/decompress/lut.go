@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"sync"
 
 	"github.com/smelt-go/smelt/mil"
 )
@@ -16,15 +17,19 @@ type indices interface {
 // lookup replaces codes by entries of lookup tables, one a block of codes.
 type lookup struct {
 	codes  indices
-	blocks blocks    // of the codes
-	table  []float32 // [block, entry, vector]
-	size   int       // entries of a table
-	vector int       // elements of an entry
-	axis   int       // codes along the axis that vectors extend
-	inner  int       // elements behind that axis
+	blocks blocks  // of the codes
+	table  *Tensor // [block, entry, vector]
+	size   int     // entries of a table
+	vector int     // elements of an entry
+	axis   int     // codes along the axis that vectors extend
+	inner  int     // elements behind that axis
+
+	decoded sync.Once
+	entries []float32 // of all tables, for reads
 }
 
 func (s *lookup) read(dst []float32, first int) {
+	s.decoded.Do(func() { s.entries = s.table.All() })
 	if s.vector == 1 {
 		s.scalars(dst, first)
 		return
@@ -51,7 +56,7 @@ func (s *lookup) component(dst []float32, first, c int) {
 	var buf [chunk]byte
 	s.codes.codes(buf[:len(dst)], first)
 	s.blocks.runs(first, len(dst), func(from, count, block int) {
-		table := s.table[block*s.size*s.vector:]
+		table := s.entries[block*s.size*s.vector:]
 		for i, code := range buf[from : from+count] {
 			dst[from+i] = table[int(code)*s.vector+c]
 		}
@@ -89,7 +94,7 @@ func (in operands) lut() (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &lookup{codes: p, blocks: b, table: lut.All(), size: n, vector: 1}
+	s := &lookup{codes: p, blocks: b, table: lut, size: n, vector: 1}
 	return &Tensor{mil.TensorType{DType: lut.Type.DType, Shape: shape}, s}, nil
 }
 
@@ -111,7 +116,7 @@ func (in operands) lookup(t mil.TensorType, codes indices) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &lookup{codes: codes, blocks: b, table: lut.All(), size: size, vector: vector}
+	s := &lookup{codes: codes, blocks: b, table: lut, size: size, vector: vector}
 	shape := slices.Clone(t.Shape)
 	if vector > 1 {
 		axis, err := in.ints("vector_axis")

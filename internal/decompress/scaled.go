@@ -1,17 +1,27 @@
 package decompress
 
-import "github.com/smelt-go/smelt/internal/half"
+import (
+	"sync"
+
+	"github.com/smelt-go/smelt/internal/half"
+	"github.com/smelt-go/smelt/mil"
+)
 
 // scaled is scale·(data − offset) with one scale and offset a block.
 type scaled struct {
 	data   source
 	blocks blocks
-	scale  []float32
-	offset []float32 // nil for none
+	scale  *Tensor   // one number a block
+	offset *Tensor   // nil for none
 	half   bool      // results are fp16
 	once   bool      // the difference is not rounded on its own
 	codes  *packed   // data, if it is codes of at most 8 bits
 	levels []float32 // their values
+
+	// The decoded scales and offsets, for reads.
+	decoded sync.Once
+	scales  []float32
+	offsets []float32
 }
 
 // prepare finds out whether data are codes.
@@ -22,6 +32,12 @@ func (s *scaled) prepare() {
 }
 
 func (s *scaled) read(dst []float32, first int) {
+	s.decoded.Do(func() {
+		s.scales = s.scale.All()
+		if s.offset != nil {
+			s.offsets = s.offset.All()
+		}
+	})
 	if s.codes == nil {
 		s.data.read(dst, first)
 		s.blocks.runs(first, len(dst), func(from, count, block int) {
@@ -69,13 +85,13 @@ func (s *scaled) lookup(dst []float32, first int, table []float32) {
 
 // block applies the scale and offset of a block.
 func (s *scaled) block(dst, src []float32, block int) {
-	scale := s.scale[block]
-	if s.offset == nil {
+	scale := s.scales[block]
+	if s.offsets == nil {
 		for i, x := range src {
 			dst[i] = scale * x
 		}
 	} else {
-		off := s.offset[block]
+		off := s.offsets[block]
 		for i, x := range src {
 			dst[i] = x - off
 		}
@@ -89,4 +105,13 @@ func (s *scaled) block(dst, src []float32, block int) {
 	if s.half {
 		half.RoundF16(dst)
 	}
+}
+
+// vector is a list of numbers.
+type vector []float32
+
+func (v vector) read(dst []float32, first int) { copy(dst, v[first:]) }
+
+func vectorOf(v []float32) *Tensor {
+	return &Tensor{mil.T(mil.Float32, len(v)), vector(v)}
 }
