@@ -48,12 +48,28 @@ func (g *graph) rms(out, weight string, x *mil.Value, residual, source bool) *mi
 	if err != nil {
 		g.Fail(err)
 	}
-	n := len(gain)
-	both := append(append(make([]float64, 0, 2*n), gain...), gain...)
-	gamma := g.Const(weight, g.m.gammaConst(weight, both))
+	gamma := g.Const(weight, g.m.gammaConst(weight, twice(gain)))
 	if source {
 		g.Tag(gamma, "residual", "source")
 	}
+	return g.rmsWith(out, x, gamma, len(gain), residual)
+}
+
+// rmsPlain is RMSNorm without gains.
+func (g *graph) rmsPlain(out string, x *mil.Value) *mil.Value {
+	t, _ := x.Tensor()
+	ones := make([]float64, max(axis(x, t.Rank()-1), 1))
+	for i := range ones {
+		ones[i] = 1
+	}
+	name := fmt.Sprintf("ones_%d", len(ones))
+	return g.rmsWith(out, x, g.Const(name, g.m.gammaConst(name, twice(ones))), len(ones), false)
+}
+
+func twice(v []float64) []float64 { return append(append(make([]float64, 0, 2*len(v)), v...), v...) }
+
+// rmsWith applies the norm over the last axis, n wide, with doubled gains.
+func (g *graph) rmsWith(out string, x, gamma *mil.Value, n int, residual bool) *mil.Value {
 	t, _ := x.Tensor()
 	last := t.Rank() - 1
 	neg := g.Op("mul", out+".neg", mil.Args{"x": x, "y": -1.0})
@@ -113,22 +129,30 @@ func (g *graph) layer(i int, x *mil.Value) *mil.Value {
 	if g.c.Sandwich {
 		f = g.rms(n+"post_mlp_norm", p+"post_feedforward_layernorm.weight", f, false, true)
 	}
-	return g.Op("add", n+"out", mil.Args{"x": x, "y": f})
+	if g.c.PerLayer == 0 && !g.c.LayerScalar {
+		return g.Op("add", n+"out", mil.Args{"x": x, "y": f})
+	}
+	x = g.Op("add", n+"resid_mlp", mil.Args{"x": x, "y": f})
+	return g.gemma4Tail(i, x)
 }
 
 // mlp is down(act(gate(x))·up(x)).
 func (g *graph) mlp(i int, x *mil.Value) *mil.Value {
 	p, n := fmt.Sprintf("model.layers.%d.mlp.", i), fmt.Sprintf("layers.%d.", i)
 	gate := g.linear(n+"gate", p+"gate_proj", x, g.c.MLPBias, false)
-	switch g.c.Activation {
-	case "silu":
-		gate = g.Op("silu", n+"gate_act", mil.Args{"x": gate})
-	case "gelu_tanh":
-		gate = g.Op("gelu", n+"gate_act", mil.Args{"x": gate, "mode": "TANH_APPROXIMATION"})
-	case "gelu":
-		gate = g.Op("gelu", n+"gate_act", mil.Args{"x": gate, "mode": "EXACT"})
-	}
+	gate = g.activation(n+"gate_act", gate)
 	up := g.linear(n+"up", p+"up_proj", x, g.c.MLPBias, false)
 	act := g.Op("mul", n+"mlp_act", mil.Args{"x": gate, "y": up})
 	return g.linear(n+"mlp_out", p+"down_proj", act, g.c.MLPBias, !g.c.Sandwich)
+}
+
+// activation is the model's gate function.
+func (g *graph) activation(name string, x *mil.Value) *mil.Value {
+	switch g.c.Activation {
+	case "silu":
+		return g.Op("silu", name, mil.Args{"x": x})
+	case "gelu_tanh":
+		return g.Op("gelu", name, mil.Args{"x": x, "mode": "TANH_APPROXIMATION"})
+	}
+	return g.Op("gelu", name, mil.Args{"x": x, "mode": "EXACT"})
 }

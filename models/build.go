@@ -16,6 +16,10 @@ type graph struct {
 	kv   map[Kind]*kvStack
 	rope map[Kind]ropeRows
 	mask map[Kind]*mil.Value
+	// layers are the keys and values that layers of this part may read, by
+	// the layer that made them.
+	layers   map[int]*layerKV
+	perLayer *mil.Value // combined per-layer embeddings, [1,T,L*P]
 }
 
 // ropeRows are the rotation rows of the tokens of this call, [1,1,T,D].
@@ -25,19 +29,23 @@ type ropeRows struct{ cos, sin *mil.Value }
 type kvStack struct {
 	keys, values *mil.Value // [n,kv,S,D]
 	state, all   *mil.Value // the state and what was read from it
-	slots        int
-	next         int // index of the next layer of this kind
+	next         int        // index of the next layer of this kind
 	newK, newV   []*mil.Value
 }
+
+// layerKV are the keys and values of one layer: those in the cache before this
+// call, [1,kv,S,D], and those of its tokens, [1,kv,T,D].
+type layerKV struct{ oldK, oldV, newK, newV *mil.Value }
 
 // Build adds the ops of part to b, in fp32. Inputs, states and outputs are
 // those that part declares; values are named layers.N.what.
 //
 // Ops and constants that carry the scale of the residual stream are tagged
-// "residual": "source" on constants that make it, "norm" on norms that read it.
+// "residual": "source" on constants that make it, "norm" on norms that read
+// it, "sink" on weights that are multiplied with it.
 func (m *Model) Build(b *mil.Builder, part Part) error {
 	g := &graph{Builder: b, m: m, c: &m.cfg, part: part, seen: map[string]*mil.Value{},
-		kv: map[Kind]*kvStack{}, rope: map[Kind]ropeRows{}, mask: map[Kind]*mil.Value{}}
+		kv: map[Kind]*kvStack{}, rope: map[Kind]ropeRows{}, mask: map[Kind]*mil.Value{}, layers: map[int]*layerKV{}}
 	in := map[string]*mil.Value{}
 	for _, p := range part.Inputs {
 		in[p.Name] = b.Input(p.Name, mil.T(floatAs32(p.DType), p.Shape...))
@@ -49,6 +57,9 @@ func (m *Model) Build(b *mil.Builder, part Part) error {
 		return err
 	}
 	x, err := g.start(in)
+	if err == nil {
+		err = g.startPerLayer(in, x)
+	}
 	if err != nil {
 		return err
 	}
@@ -80,9 +91,9 @@ func (g *graph) input(in map[string]*mil.Value, r Role, k Kind) *mil.Value {
 
 // bind looks up masks, RoPE rows and caches of the kinds in this part.
 func (g *graph) bind(in map[string]*mil.Value) error {
+	first, last := g.part.First, g.part.Last
 	for _, k := range g.c.AllKinds() {
-		n := g.c.CountKind(k, g.part.First, g.part.Last)
-		if n == 0 {
+		if !g.c.HasKind(k, first, last) {
 			continue
 		}
 		g.mask[k] = g.input(in, Mask, k)
@@ -90,26 +101,42 @@ func (g *graph) bind(in map[string]*mil.Value) error {
 		if g.mask[k] == nil || g.rope[k].cos == nil || g.rope[k].sin == nil {
 			return fmt.Errorf("models: %s layers need mask, rope_cos and rope_sin inputs", k)
 		}
-		st := &kvStack{keys: g.input(in, KeyCache, k), values: g.input(in, ValueCache, k)}
-		if p, ok := find(g.part.States, KVState, k); ok {
-			if len(p.Shape) != 4 {
-				return fmt.Errorf("models: state %s has shape %v, want [2n,kv,S,D]", p.Name, p.Shape)
+		if n := len(g.c.Owners(k, first, last)); n > 0 {
+			if err := g.bindStack(in, k, n); err != nil {
+				return err
 			}
-			st.state, st.slots = in[p.Name], p.Shape[2]
-			st.all = g.Op("read_state", "kv_"+string(k)+"_read", mil.Args{"input": st.state})
-			st.keys = g.sliceAxis("kv_"+string(k)+"_keys", st.all, 0, 0, n)
-			st.values = g.sliceAxis("kv_"+string(k)+"_values", st.all, 0, n, 2*n)
-		} else if st.keys != nil && st.values != nil {
-			t, _ := st.keys.Tensor()
-			if t.Rank() != 4 {
-				return fmt.Errorf("models: the key cache of %s layers is %v, want [n,kv,S,D]", k, t)
-			}
-			st.slots = t.Shape[2]
-		} else {
-			return fmt.Errorf("models: %s layers need a key and a value cache, or a state", k)
 		}
-		g.kv[k] = st
+		if s := g.c.Borrowed(k, first, last); s >= 0 {
+			kv := &layerKV{g.input(in, SharedKeys, k), g.input(in, SharedValues, k), g.input(in, SharedNewKeys, k), g.input(in, SharedNewValues, k)}
+			if kv.oldK == nil || kv.oldV == nil || kv.newK == nil || kv.newV == nil {
+				return fmt.Errorf("models: layers %d to %d read the keys and values of layer %d and need them as inputs", first, last, s)
+			}
+			g.layers[s] = kv
+		}
 	}
+	return nil
+}
+
+// bindStack finds the cache of the n layers of kind k that have their own
+// keys and values.
+func (g *graph) bindStack(in map[string]*mil.Value, k Kind, n int) error {
+	st := &kvStack{keys: g.input(in, KeyCache, k), values: g.input(in, ValueCache, k)}
+	if p, ok := find(g.part.States, KVState, k); ok {
+		if len(p.Shape) != 4 {
+			return fmt.Errorf("models: state %s has shape %v, want [2n,kv,S,D]", p.Name, p.Shape)
+		}
+		st.state = in[p.Name]
+		st.all = g.Op("read_state", "kv_"+string(k)+"_read", mil.Args{"input": st.state})
+		st.keys = g.sliceAxis("kv_"+string(k)+"_keys", st.all, 0, 0, n)
+		st.values = g.sliceAxis("kv_"+string(k)+"_values", st.all, 0, n, 2*n)
+	} else if st.keys != nil && st.values != nil {
+		if t, _ := st.keys.Tensor(); t.Rank() != 4 {
+			return fmt.Errorf("models: the key cache of %s layers is %v, want [n,kv,S,D]", k, t)
+		}
+	} else {
+		return fmt.Errorf("models: %s layers need a key and a value cache, or a state", k)
+	}
+	g.kv[k] = st
 	return nil
 }
 
@@ -150,6 +177,7 @@ func (g *graph) commit(in map[string]*mil.Value) {
 		if st.state == nil {
 			continue
 		}
+		g.lend(k)
 		at, hot := g.input(in, WritePos, k), g.input(in, WriteOneHot, k)
 		if at == nil && hot == nil {
 			continue // verify: nothing is committed
@@ -162,6 +190,25 @@ func (g *graph) commit(in map[string]*mil.Value) {
 			updated = g.update(name, st.all, added, at)
 		}
 		g.Op("write_state", name+"_write", mil.Args{"input": st.state, "data": updated})
+	}
+}
+
+// lend returns what later parts read of this part's keys and values, where
+// the part keeps them in a state.
+func (g *graph) lend(k Kind) {
+	for _, i := range g.c.Owners(k, g.part.First, g.part.Last) {
+		if !g.c.Lent(i, g.part.Last) {
+			continue
+		}
+		kv := g.layers[i]
+		for _, x := range []struct {
+			role Role
+			v    *mil.Value
+		}{{SharedKeys, kv.oldK}, {SharedValues, kv.oldV}, {SharedNewKeys, kv.newK}, {SharedNewValues, kv.newV}} {
+			if p, ok := find(g.part.Outputs, x.role, k); ok {
+				g.Output(p.Name, x.v)
+			}
+		}
 	}
 }
 
@@ -220,6 +267,8 @@ func (g *graph) finish(x *mil.Value) {
 			} else {
 				g.Output(p.Name, x)
 			}
+		case PerLayerOut:
+			g.Output(p.Name, g.perLayer)
 		case Logits:
 			g.Output(p.Name, head())
 		case TokenID:

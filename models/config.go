@@ -49,6 +49,14 @@ type Config struct {
 	Kinds  []Kind        `json:"layer_kinds"`
 	Rope   map[Kind]Rope `json:"rope"`
 
+	// Gemma 4 only; zero values elsewhere.
+	PerLayer    int           `json:"per_layer_dim,omitempty"`             // width of the per-layer embeddings of a token
+	KVSource    []int         `json:"kv_source,omitempty"`                 // per layer: whose keys and values it reads; nil: its own
+	SharedWide  bool          `json:"shared_layers_double_wide,omitempty"` // layers without keys of their own have an MLP twice as wide
+	VNorm       bool          `json:"v_norm,omitempty"`                    // RMS norm of v, without gain
+	LayerScalar bool          `json:"layer_scalar,omitempty"`              // every layer ends with a factor on the residual stream
+	DimsOf      map[Kind]Dims `json:"dims,omitempty"`                      // where kinds of layers differ in shape
+
 	BOS int   `json:"bos_token_id"`  // -1: none
 	EOS []int `json:"eos_token_ids"` // may be empty
 
@@ -117,12 +125,18 @@ func (c *Config) check() error {
 	if c.HasKind(Sliding, 0, c.Layers) && c.Window <= 0 {
 		return fmt.Errorf("sliding_window is %d but there are sliding layers", c.Window)
 	}
+	if c.PerLayer < 0 {
+		return fmt.Errorf("hidden_size_per_layer_input is %d, want a positive number or 0", c.PerLayer)
+	}
 	for _, k := range c.AllKinds() {
+		if d := c.Dims(k); d.KVHeads <= 0 || c.Heads%d.KVHeads != 0 || d.HeadDim <= 0 || d.HeadDim%2 != 0 {
+			return fmt.Errorf("%s layers have %d heads of size %d over %d key heads", k, c.Heads, d.HeadDim, d.KVHeads)
+		}
 		r, ok := c.Rope[k]
 		if !ok {
 			return fmt.Errorf("no RoPE parameters for %s layers", k)
 		}
-		if err := r.check(c.HeadDim); err != nil {
+		if err := r.check(c.Dims(k).HeadDim); err != nil {
 			return err
 		}
 	}

@@ -30,7 +30,7 @@ func readGemma3(o *object, c *Config) {
 	c.AttnScale = 1 / math.Sqrt(o.float("query_pre_attn_scalar"))
 	c.AttnSoftcap = o.floatOr("attn_logit_softcapping", 0)
 	c.FinalSoftcap = o.floatOr("final_logit_softcapping", 0)
-	c.EmbedScale = float64(float32(math.Sqrt(float64(c.Hidden))))
+	c.EmbedScale = sqrt32(c.Hidden)
 	if o.boolOr("use_bidirectional_attention", false) {
 		o.fail("use_bidirectional_attention is not supported: the cache needs causal attention")
 	}
@@ -104,3 +104,6 @@ func (o *object) gemmaRope(c *Config) {
 	p.unread(nil)
 	o.join(p)
 }
+
+// sqrt32 is √n in float32, the precision of embedding scales.
+func sqrt32(n int) float64 { return float64(float32(math.Sqrt(float64(n)))) }

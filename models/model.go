@@ -43,6 +43,13 @@ func (m *Model) Embedding() checkpoint.Tensor {
 	return t
 }
 
+// PerLayerEmbedding is the table of per-layer embeddings, [Vocab, L*P], of
+// models that have one, else nil.
+func (m *Model) PerLayerEmbedding() checkpoint.Tensor {
+	t, _ := m.src.Tensor("model.embed_tokens_per_layer.weight")
+	return t
+}
+
 // headName is the tensor that makes logits.
 func (m *Model) headName() string {
 	if m.cfg.Tied {

@@ -32,7 +32,7 @@ func ParseConfig(r io.Reader, ignore ...string) (*Config, error) {
 		if o, err = outer.object("text_config"); err != nil {
 			return nil, err
 		}
-		o.is("gemma3_text")
+		o.is(arch.modelType + "_text")
 		outer.touch("tie_word_embeddings")
 		outer.unread(ignore)
 		o.join(outer)
@@ -44,7 +44,7 @@ func ParseConfig(r io.Reader, ignore ...string) (*Config, error) {
 				}
 			}
 		}
-		o.nested = true
+		o.nested = arch.name == "gemma3"
 	}
 	c := &Config{Architecture: arch.name, ModelType: o.str("model_type", ""), BOS: -1, EmbedScale: 1}
 	o.common(c)
@@ -78,6 +78,8 @@ var archSpecs = []archSpec{
 	{"Qwen3ForCausalLM", "qwen3", "qwen3", false, readQwen3},
 	{"Gemma3ForCausalLM", "gemma3", "gemma3_text", false, readGemma3},
 	{"Gemma3ForConditionalGeneration", "gemma3", "gemma3", true, readGemma3},
+	{"Gemma4ForCausalLM", "gemma4", "gemma4_text", false, readGemma4},
+	{"Gemma4ForConditionalGeneration", "gemma4", "gemma4", true, readGemma4},
 }
 
 // is checks model_type, which may be left out.

@@ -19,18 +19,31 @@ const (
 	WriteOneHot Role = "write_one_hot" // [1,1,S,T]: column t is one-hot at the slot of token t, or zero
 )
 
+// Roles of inputs that only models with per-layer embeddings or shared keys
+// and values have. The shared ones are those of one layer in an earlier part;
+// in bundles with states that part returns them under the same role.
+const (
+	PerLayerRaw     Role = "per_layer_raw"     // [1,T,L*P], rows of the per-layer table, scaled
+	PerLayerIn      Role = "per_layer_in"      // [1,T,L*P], combined with the projection
+	SharedKeys      Role = "shared_keys"       // [1,kv,S,D], the cache before this call
+	SharedValues    Role = "shared_values"     // [1,kv,S,D]
+	SharedNewKeys   Role = "shared_new_keys"   // [1,kv,T,D], of the tokens of this call
+	SharedNewValues Role = "shared_new_values" // [1,kv,T,D]
+)
+
 // KVState is the role of a state: [2n,kv,S,D], the keys and the values of
 // the chunk's layers of one kind, keys first.
 const KVState Role = "kv_state"
 
 // Roles of outputs.
 const (
-	HiddenOut  Role = "hidden_states_out" // [1,T,H]
-	NewKeys    Role = "new_keys"          // [n,kv,T,D], rotated
-	NewValues  Role = "new_values"        // [n,kv,T,D]
-	Logits     Role = "logits"            // [1,T,V]
-	TokenID    Role = "token_id"          // int32 [1,T], the first of the largest logits
-	TokenLogit Role = "token_logit"       // [1,T]
+	PerLayerOut Role = "per_layer_out"     // [1,T,L*P], for the parts that follow
+	HiddenOut   Role = "hidden_states_out" // [1,T,H]
+	NewKeys     Role = "new_keys"          // [n,kv,T,D], rotated
+	NewValues   Role = "new_values"        // [n,kv,T,D]
+	Logits      Role = "logits"            // [1,T,V]
+	TokenID     Role = "token_id"          // int32 [1,T], the first of the largest logits
+	TokenLogit  Role = "token_logit"       // [1,T]
 )
 
 // Port declares one input, output or state of a function.

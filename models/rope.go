@@ -9,10 +9,13 @@ import (
 
 // Rope gives the rotary position embedding of one kind of layer.
 type Rope struct {
-	Type   string  `json:"type"`   // "default", "linear", "llama3"
+	Type   string  `json:"type"`   // "default", "linear", "llama3", "proportional"
 	Theta  float64 `json:"theta"`  // base
 	Dim    int     `json:"dim"`    // rotated dimensions: head_dim
-	Factor float64 `json:"factor"` // linear and llama3
+	Factor float64 `json:"factor"` // divides frequencies: linear, llama3, proportional
+	// Rotated is the number of pairs that proportional RoPE rotates; the
+	// frequencies of the others are zero.
+	Rotated int `json:"rotated_pairs,omitempty"`
 	// Llama 3.1's three bands.
 	LowFreqFactor  float64 `json:"low_freq_factor,omitempty"`
 	HighFreqFactor float64 `json:"high_freq_factor,omitempty"`
@@ -36,8 +39,12 @@ func (r Rope) check(headDim int) error {
 		if r.Factor <= 0 || r.LowFreqFactor <= 0 || r.HighFreqFactor <= r.LowFreqFactor || r.OriginalMax <= 0 {
 			return fmt.Errorf("rope_scaling llama3 needs factor, low_freq_factor < high_freq_factor and original_max_position_embeddings")
 		}
+	case "proportional":
+		if r.Factor <= 0 || r.Rotated < 1 || 2*r.Rotated > r.Dim {
+			return fmt.Errorf("rope type proportional: factor %g, %d rotated pairs of %d", r.Factor, r.Rotated, r.Dim/2)
+		}
 	default:
-		return fmt.Errorf("rope type %q is not supported (known: default, linear, llama3)", r.Type)
+		return fmt.Errorf("rope type %q is not supported (known: default, linear, llama3, proportional)", r.Type)
 	}
 	return nil
 }
@@ -47,7 +54,9 @@ func (r Rope) check(headDim int) error {
 //
 // linear divides all of them by Factor. llama3 (Llama 3.1) divides those with
 // a wavelength above OriginalMax/LowFreqFactor, keeps those below
-// OriginalMax/HighFreqFactor and interpolates between.
+// OriginalMax/HighFreqFactor and interpolates between. proportional (Gemma 4)
+// keeps the first Rotated frequencies and zeroes the rest: those dimensions
+// are not rotated.
 //
 // They have the same bits on every processor.
 func (r Rope) InvFreq() []float32 {
@@ -59,6 +68,10 @@ func (r Rope) InvFreq() []float32 {
 			f /= float32(r.Factor)
 		case "llama3":
 			f = r.llama3(f)
+		case "proportional":
+			if f /= float32(r.Factor); i >= r.Rotated {
+				f = 0
+			}
 		}
 		out[i] = f
 	}

@@ -102,8 +102,9 @@ func (m *Model) expected() map[string][]int {
 	if !c.Tied {
 		e["lm_head.weight"] = []int{c.Vocab, c.Hidden}
 	}
-	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	for i := range c.Layers {
+		d, own := c.Dims(c.Kinds[i]), c.Source(i) == i
+		q, kv := c.Heads*d.HeadDim, d.KVHeads*d.HeadDim
 		p := fmt.Sprintf("model.layers.%d.", i)
 		linear := func(name string, out, in int, bias bool) {
 			e[p+name+".weight"] = []int{out, in}
@@ -112,12 +113,14 @@ func (m *Model) expected() map[string][]int {
 			}
 		}
 		linear("self_attn.q_proj", q, c.Hidden, c.QKVBias)
-		linear("self_attn.k_proj", kv, c.Hidden, c.QKVBias)
-		linear("self_attn.v_proj", kv, c.Hidden, c.QKVBias)
+		if own {
+			linear("self_attn.k_proj", kv, c.Hidden, c.QKVBias)
+			linear("self_attn.v_proj", kv, c.Hidden, c.QKVBias)
+		}
 		linear("self_attn.o_proj", c.Hidden, q, c.OBias)
-		linear("mlp.gate_proj", c.Intermediate, c.Hidden, c.MLPBias)
-		linear("mlp.up_proj", c.Intermediate, c.Hidden, c.MLPBias)
-		linear("mlp.down_proj", c.Hidden, c.Intermediate, c.MLPBias)
+		linear("mlp.gate_proj", c.Width(i), c.Hidden, c.MLPBias)
+		linear("mlp.up_proj", c.Width(i), c.Hidden, c.MLPBias)
+		linear("mlp.down_proj", c.Hidden, c.Width(i), c.MLPBias)
 		norms := []string{"input_layernorm", "post_attention_layernorm"}
 		if c.Sandwich {
 			norms = append(norms, "pre_feedforward_layernorm", "post_feedforward_layernorm")
@@ -126,10 +129,13 @@ func (m *Model) expected() map[string][]int {
 			e[p+n+".weight"] = []int{c.Hidden}
 		}
 		if c.QKNorm {
-			e[p+"self_attn.q_norm.weight"] = []int{c.HeadDim}
-			e[p+"self_attn.k_norm.weight"] = []int{c.HeadDim}
+			e[p+"self_attn.q_norm.weight"] = []int{d.HeadDim}
+			if own {
+				e[p+"self_attn.k_norm.weight"] = []int{d.HeadDim}
+			}
 		}
 	}
+	m.gemma4Expected(e)
 	return e
 }
 
@@ -140,6 +146,16 @@ func (m *Model) waive(name string) (string, bool) {
 		return "the head is tied to model.embed_tokens.weight", true
 	case strings.HasSuffix(name, ".rotary_emb.inv_freq"):
 		return "RoPE frequencies are computed from config.json", true
+	}
+	var layer int
+	var rest string
+	if n, _ := fmt.Sscanf(name, "model.layers.%d.self_attn.%s", &layer, &rest); n == 2 && layer >= 0 && layer < m.cfg.Layers {
+		switch rest {
+		case "k_proj.weight", "v_proj.weight", "k_norm.weight":
+			if s := m.cfg.Source(layer); s != layer {
+				return fmt.Sprintf("layer %d reads the keys and values of layer %d", layer, s), true
+			}
+		}
 	}
 	return "", false
 }

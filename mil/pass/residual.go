@@ -7,19 +7,23 @@ import (
 )
 
 // TagResidual is the tag by which a model says how ScaleResidual must treat
-// an op; ResidualSource and ResidualNorm are its values.
+// an op; ResidualSource, ResidualSink and ResidualNorm are its values.
 const (
 	TagResidual = "residual"
 	// ResidualSource marks a const whose values enter the residual stream
 	// linearly: an embedding table, the gain of a post-norm, the weight and
 	// bias of a projection back into the stream.
 	ResidualSource = "source"
+	// ResidualSink marks a const that is multiplied with the stream and whose
+	// product leaves it: the weight of a gate, say.
+	ResidualSink = "sink"
 	// ResidualNorm marks a norm that reads the stream.
 	ResidualNorm = "norm"
 )
 
 // ScaleResidual multiplies the residual stream by s, a power of two, so that
-// it fits fp16. Constants tagged "source" are multiplied by s and the epsilon
+// it fits fp16. Constants tagged "source" are multiplied by s, those tagged "sink" by 1/s
+// and the epsilon
 // of norms tagged "norm" by s²: since norm(s·x, s²·ε) = norm(x, ε), every norm
 // gives what it gave before, exactly up to underflow. Whatever else reads the
 // stream must be able to live with the factor; the tags are the model's claim
@@ -63,7 +67,12 @@ func (r *rescaler) block(b *mil.Block) error {
 		switch tag := o.Tags[TagResidual]; tag {
 		case "":
 		case ResidualSource:
-			if err := r.source(o); err != nil {
+			r.sources++
+			if err := r.scale(o, r.s); err != nil {
+				return err
+			}
+		case ResidualSink:
+			if err := r.scale(o, 1/r.s); err != nil {
 				return err
 			}
 		case ResidualNorm:
@@ -83,30 +92,29 @@ func (r *rescaler) block(b *mil.Block) error {
 	return nil
 }
 
-func (r *rescaler) source(o *mil.Op) error {
+// scale multiplies a const by the factor.
+func (r *rescaler) scale(o *mil.Op, by float64) error {
 	if !o.IsConst() {
-		return fmt.Errorf("%s %q: only a const can be a residual source", o.Kind, o.Name)
+		return fmt.Errorf("%s %q: only a const can be a residual source or sink", o.Kind, o.Name)
 	}
-	r.sources++
 	v := o.Out()
-	c, err := r.scaled(o.Name, v.Const)
-	if err != nil {
-		return err
+	k := scaledKey{keyOf(v.Const), by}
+	m, ok := r.memo[k]
+	if !ok || !m.Type().Equal(v.Const.Type()) {
+		var err error
+		if m, err = Scale(o.Name, v.Const, by); err != nil {
+			return err
+		}
+		r.memo[k] = m
 	}
-	v.Const = c
+	v.Const = m
 	return nil
 }
 
-func (r *rescaler) scaled(name string, c mil.Const) (mil.Const, error) {
-	k := keyOf(c)
-	if m, ok := r.memo[k]; ok && m.Type().Equal(c.Type()) {
-		return m, nil
-	}
-	m, err := Scale(name, c, r.s)
-	if err == nil {
-		r.memo[k] = m
-	}
-	return m, err
+// scaledKey identifies a scaled constant.
+type scaledKey struct {
+	of any
+	by float64
 }
 
 // norm rebinds the epsilon of o. If the const is new it returns its op, to be
