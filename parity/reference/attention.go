@@ -2,41 +2,56 @@ package reference
 
 import "github.com/smelt-go/smelt/internal/elementary"
 
+// heads describes the attention of one layer.
+type heads struct {
+	query, kv, dim int
+	scale, softcap float32 // as in Config
+	// span says which rows of k and v query row t sees: first ≤ row < end.
+	span func(t int) (first, end int)
+}
+
+// causal lets position t see 0..t, or the last window positions of these if
+// window > 0.
+func causal(window int) func(t int) (first, end int) {
+	return func(t int) (int, int) {
+		if window > 0 {
+			return max(0, t-window+1), t + 1
+		}
+		return 0, t + 1
+	}
+}
+
 // attention computes softmax(cap(scale·q·kᵀ) + mask)·v for every query head.
 //
-// q [T, heads·headDim], k and v [T, kvHeads·headDim], out like q. Query head h
-// reads KV head h/(heads/kvHeads). Position t attends to positions first..t,
-// where first is 0, or t−window+1 on a sliding layer.
+// q [T, query·dim], k and v [S, kv·dim], out like q. Query head i reads KV head
+// i/(query/kv).
 //
 // It returns the largest magnitude among the scaled scores of attended pairs,
 // before the softcap.
-func attention(out, q, k, v *Matrix, c *Config, kind LayerKind, dot dotFunc) float32 {
+func attention(out, q, k, v *Matrix, h heads, dot dotFunc) float32 {
 	const rows = 8
-	group := c.Heads / c.KVHeads
+	group := h.query / h.kv
 	blocks := (q.Rows + rows - 1) / rows
-	peaks := make([]float32, c.Heads*blocks)
+	peaks := make([]float32, h.query*blocks)
 	parallel(len(peaks), 1, func(lo, hi int) {
-		scores := make([]float32, q.Rows)
-		sum := make([]float64, c.HeadDim)
+		scores := make([]float32, k.Rows)
+		sum := make([]float64, h.dim)
 		for job := lo; job < hi; job++ {
 			head, block := job/blocks, job%blocks
-			qAt, kvAt := head*c.HeadDim, head/group*c.HeadDim
+			qAt, kvAt := head*h.dim, head/group*h.dim
 			for t := block * rows; t < min((block+1)*rows, q.Rows); t++ {
-				first := 0
-				if kind == SlidingAttention {
-					first = max(0, t-c.Window+1)
-				}
-				query := q.Row(t)[qAt : qAt+c.HeadDim]
-				s := scores[:t+1-first]
+				first, end := h.span(t)
+				query := q.Row(t)[qAt : qAt+h.dim]
+				s := scores[:end-first]
 				for i := range s {
-					s[i] = float32(dot(query, k.Row(first + i)[kvAt:kvAt+c.HeadDim])) * c.ScoreScale
+					s[i] = float32(dot(query, k.Row(first + i)[kvAt:kvAt+h.dim])) * h.scale
 				}
 				peaks[job] = max(peaks[job], maxAbs(s))
-				if c.ScoreSoftcap != 0 {
-					softcap(s, c.ScoreSoftcap)
+				if h.softcap != 0 {
+					softcap(s, h.softcap)
 				}
-				weigh(out.Row(t)[qAt:qAt+c.HeadDim], sum, s, func(i int) []float32 {
-					return v.Row(first + i)[kvAt : kvAt+c.HeadDim]
+				weigh(out.Row(t)[qAt:qAt+h.dim], sum, s, func(i int) []float32 {
+					return v.Row(first + i)[kvAt : kvAt+h.dim]
 				})
 			}
 		}

@@ -38,10 +38,19 @@ type Config struct {
 	KVHeads      int
 	HeadDim      int
 	MaxPositions int
+	// Of the full layers. They differ from KVHeads and HeadDim in Gemma 4 only.
+	FullKVHeads, FullHeadDim int
 
 	Kinds  []LayerKind // one a layer
 	Window int         // width of sliding layers; 0 when there are none
-	// Rope of full and of sliding layers. They differ in Gemma 3 only.
+	// KVSource has for each layer the one whose keys and values it reads: in
+	// Gemma 4 an earlier one, where layers share, else its own. In a drafter it
+	// is TargetKV.
+	KVSource []int
+	// DoubleWide: where keys and values are another layer's, the MLP has twice
+	// the width.
+	DoubleWide bool
+	// Rope of full and of sliding layers. They differ in the Gemmas only.
 	FullRope, SlidingRope Rope
 
 	Activation string  // as in config.json, e.g. "silu"
@@ -49,6 +58,10 @@ type Config struct {
 	UnitOffset bool    // RMS norms multiply by 1+w instead of w
 	Sandwich   bool    // norms after attention and after the MLP, before the residual sum
 	QKNorm     bool    // RMS norm over each head of q and k, before rope
+	VNorm      bool    // RMS norm without a weight over each head of v
+	// LayerScalar: a stored number multiplies the residual stream after each
+	// layer.
+	LayerScalar bool
 
 	QKVBias, OutBias, MLPBias bool
 	TiedHead                  bool // the head is the embedding matrix
@@ -57,9 +70,44 @@ type Config struct {
 	ScoreScale   float32 // multiplies q·k
 	ScoreSoftcap float32 // s → cap·tanh(s/cap) on scaled scores; 0: none
 	FinalSoftcap float32 // the same on logits; 0: none
+
+	PerLayer PerLayer
 }
 
-// ParseConfig reads config.json. For Gemma3ForConditionalGeneration it reads
+// PerLayer describes per-layer embeddings: beside the residual stream every
+// layer receives a vector of its own for each token. Width 0: there are none.
+type PerLayer struct {
+	Width, Vocab    int     // of the table: [Vocab, layers·Width]
+	TokenScale      float32 // multiplies rows of the table
+	ProjectionScale float32 // multiplies the projected embedding, before its norm
+	CombineScale    float32 // multiplies the sum of both
+}
+
+// TargetKV in Config.KVSource stands for keys and values that another model
+// delivers.
+const TargetKV = -1
+
+// Layer is what one layer of a Config has for itself.
+type Layer struct {
+	Kind             LayerKind
+	KVHeads, HeadDim int
+	KVSource         int
+	Intermediate     int
+}
+
+// Layer returns the dimensions of layer i.
+func (c *Config) Layer(i int) Layer {
+	l := Layer{Kind: c.Kinds[i], KVHeads: c.KVHeads, HeadDim: c.HeadDim, KVSource: c.KVSource[i], Intermediate: c.Intermediate}
+	if l.Kind == FullAttention {
+		l.KVHeads, l.HeadDim = c.FullKVHeads, c.FullHeadDim
+	}
+	if c.DoubleWide && l.KVSource != i {
+		l.Intermediate *= 2
+	}
+	return l
+}
+
+// ParseConfig reads config.json. For multimodal architectures it reads
 // text_config.
 func ParseConfig(configJSON []byte) (Config, error) {
 	root, err := parseObject("config.json", configJSON)
@@ -75,6 +123,9 @@ func ParseConfig(configJSON []byte) (Config, error) {
 		c.Architecture = archs[0]
 	}
 	family, ok := families[c.Architecture]
+	if root.err == nil && c.Architecture == drafterArchitecture {
+		root.fail("architectures: %s is a drafter, which runs on a target's keys and values (use OpenDrafter)", c.Architecture)
+	}
 	if root.err == nil && !ok {
 		root.fail("architectures: %q is not supported (supported: %s)", c.Architecture, supported())
 	}
@@ -94,9 +145,8 @@ func ParseConfig(configJSON []byte) (Config, error) {
 			}
 			return Config{}, root.err
 		}
-		const inner = "gemma3_text"
-		if t := o.textOr("model_type", inner); t != inner {
-			o.fail("model_type: %q does not belong to %s (want %q)", t, c.Architecture, inner)
+		if t := o.textOr("model_type", family.inner); t != family.inner {
+			o.fail("model_type: %q does not belong to %s (want %q)", t, c.Architecture, family.inner)
 		}
 		o.taken["architectures"] = true
 		root.refuseRest(neutralOutside)
@@ -117,16 +167,32 @@ func ParseConfig(configJSON []byte) (Config, error) {
 	return c, nil
 }
 
-// check tests what holds for every family.
+// check tests what holds for every family, and fills in what most of them do
+// not distinguish.
 func (c *Config) check(o *object) {
 	if o.err != nil {
 		return
 	}
-	if c.Heads%c.KVHeads != 0 {
-		o.fail("num_key_value_heads: %d does not divide num_attention_heads %d", c.KVHeads, c.Heads)
+	if c.FullHeadDim == 0 {
+		c.FullHeadDim = c.HeadDim
 	}
-	if c.HeadDim%2 != 0 {
-		o.fail("head_dim: rope needs an even number, got %d", c.HeadDim)
+	if c.FullKVHeads == 0 {
+		c.FullKVHeads = c.KVHeads
+	}
+	if c.KVSource == nil {
+		for layer := range c.Layers {
+			c.KVSource = append(c.KVSource, layer)
+		}
+	}
+	for _, n := range []int{c.KVHeads, c.FullKVHeads} {
+		if c.Heads%n != 0 {
+			o.fail("num_key_value_heads: %d does not divide num_attention_heads %d", n, c.Heads)
+		}
+	}
+	for _, n := range []int{c.HeadDim, c.FullHeadDim} {
+		if n%2 != 0 {
+			o.fail("head_dim: rope needs an even number, got %d", n)
+		}
 	}
 	if _, ok := activations[c.Activation]; !ok {
 		o.fail("activation %q is not supported (supported: %s)", c.Activation, activationNames())
@@ -236,11 +302,12 @@ var neutralKeys = map[string]bool{
 func neutral(key string) bool { return neutralKeys[key] || strings.HasPrefix(key, "_") }
 
 // neutralOutside does the same for the keys around text_config: everything
-// that belongs to the vision side.
+// that belongs to the vision and audio sides.
 func neutralOutside(key string) bool {
 	switch key {
 	case "boi_token_index", "eoi_token_index", "image_token_index", "image_token_id", "mm_tokens_per_image",
-		"boi_token_id", "eoi_token_id", "vision_config", "tie_word_embeddings":
+		"boi_token_id", "eoi_token_id", "vision_config", "vision_soft_tokens_per_image", "video_token_id",
+		"audio_config", "audio_token_id", "boa_token_id", "eoa_token_id", "eoa_token_index", "tie_word_embeddings":
 		return true
 	}
 	return neutral(key)

@@ -101,13 +101,13 @@ func TestConfigValues(t *testing.T) {
 				"use_sliding_window": true, "sliding_window": 9},
 			func(c *Config) { c.Window, c.Kinds = 9, []LayerKind{sliding, full, full, full, full, sliding} }},
 		{"Qwen3 head_dim by default", "qwen3", set{"head_dim": nil},
-			func(c *Config) { c.HeadDim, c.ScoreScale = 128, inverseRoot(128) }},
+			func(c *Config) { c.HeadDim, c.FullHeadDim, c.ScoreScale = 128, 128, inverseRoot(128) }},
 		{"Qwen3 bias", "qwen3", set{"attention_bias": true},
 			func(c *Config) { c.QKVBias, c.OutBias = true, true }},
 		{"Llama biases", "llama-tied", set{"attention_bias": true, "mlp_bias": true},
 			func(c *Config) { c.QKVBias, c.OutBias, c.MLPBias = true, true, true }},
 		{"Llama without num_key_value_heads", "llama-tied", set{"num_key_value_heads": nil},
-			func(c *Config) { c.KVHeads = c.Heads }},
+			func(c *Config) { c.KVHeads, c.FullKVHeads = c.Heads, c.Heads }},
 		{"linear", "llama-tied", set{"rope_parameters": set{"rope_type": "linear", "factor": 4, "rope_theta": 5e5}},
 			func(c *Config) {
 				c.FullRope = Rope{Type: "linear", Factor: 4, Theta: 5e5}

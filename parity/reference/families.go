@@ -10,8 +10,9 @@ import (
 // family says how one architecture's config.json is read.
 type family struct {
 	modelType string
-	nested    bool // the decoder's keys are in text_config
-	tied      bool // what a missing tie_word_embeddings means
+	nested    bool   // the decoder's keys are in text_config
+	inner     string // model_type there
+	tied      bool   // what a missing tie_word_embeddings means
 	read      func(o *object, c *Config)
 }
 
@@ -20,7 +21,9 @@ var families = map[string]family{
 	"Qwen2ForCausalLM":               {modelType: "qwen2", read: readQwen2},
 	"Qwen3ForCausalLM":               {modelType: "qwen3", read: readQwen3},
 	"Gemma3ForCausalLM":              {modelType: "gemma3_text", tied: true, read: readGemma3},
-	"Gemma3ForConditionalGeneration": {modelType: "gemma3", nested: true, tied: true, read: readGemma3},
+	"Gemma3ForConditionalGeneration": {modelType: "gemma3", nested: true, inner: "gemma3_text", tied: true, read: readGemma3},
+	"Gemma4ForCausalLM":              {modelType: "gemma4_text", tied: true, read: readGemma4},
+	"Gemma4ForConditionalGeneration": {modelType: "gemma4", nested: true, inner: "gemma4_text", tied: true, read: readGemma4},
 }
 
 func supported() string {

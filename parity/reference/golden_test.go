@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/smelt-go/smelt/checkpoint"
@@ -14,6 +15,7 @@ import (
 
 // golden is a PyTorch recording next to its checkpoint.
 type golden struct {
+	name   string
 	dir    string
 	src    *checkpoint.File
 	ids    []int32
@@ -30,12 +32,47 @@ func loadGolden(t testing.TB, name string) *golden {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return loadGoldenDir(t, name, dir)
+}
+
+// goldens are those of all decoders. SMELT_GOLDENS may name a directory with
+// more, one checkpoint with its golden in each directory of it.
+func goldens(t testing.TB) []*golden {
+	t.Helper()
+	var all []*golden
+	names := slices.Concat(fixtures.Names(), fixtures.Gemma4())
+	for _, name := range names {
+		all = append(all, loadGolden(t, name))
+	}
+	root := os.Getenv("SMELT_GOLDENS")
+	if root == "" {
+		return all
+	}
+	files, err := filepath.Glob(filepath.Join(root, "*", "golden.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		dir := filepath.Dir(file)
+		config, err := os.ReadFile(filepath.Join(dir, "config.json"))
+		if err != nil {
+			continue
+		}
+		if _, err := ParseConfig(config); err == nil && !slices.Contains(names, filepath.Base(dir)) {
+			all = append(all, loadGoldenDir(t, filepath.Base(dir), dir))
+		}
+	}
+	return all
+}
+
+func loadGoldenDir(t testing.TB, name, dir string) *golden {
+	t.Helper()
 	src, err := checkpoint.OpenFile(filepath.Join(dir, "golden.safetensors"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { src.Close() })
-	g := &golden{dir: dir, src: src}
+	g := &golden{name: name, dir: dir, src: src}
 	data, err := os.ReadFile(filepath.Join(dir, "golden.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +108,7 @@ func (g *golden) matrix(t testing.TB, name string) *Matrix {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Matrix{Rows: x.Shape()[0], Cols: x.Shape()[1], Data: data}
+	return &Matrix{Rows: x.Shape()[0], Cols: len(data) / x.Shape()[0], Data: data}
 }
 
 func (g *golden) ints(t testing.TB, name string) []int64 {
@@ -122,9 +159,8 @@ func argmax(row []float32) int {
 func TestGoldens(t *testing.T) {
 	// Two fp32 programs that sum in different orders stay far below this.
 	const tolerance = 1e-4
-	for _, name := range fixtures.Names() {
-		t.Run(name, func(t *testing.T) {
-			g := loadGolden(t, name)
+	for _, g := range goldens(t) {
+		t.Run(g.name, func(t *testing.T) {
 			m := openModel(t, g.dir)
 			r, err := m.Forward(t.Context(), g.ids, Options{Head: true})
 			if err != nil {
@@ -145,6 +181,10 @@ func TestGoldens(t *testing.T) {
 				check(fmt.Sprintf("hidden.%d", i), h, g.matrix(t, fmt.Sprintf("hidden.%d", i)), tolerance)
 			}
 			check("hidden.norm", r.Norm, g.matrix(t, "hidden.norm"), tolerance)
+
+			if g.has("per_layer_inputs") {
+				check("per_layer_inputs", r.PerLayerInputs, g.matrix(t, "per_layer_inputs"), tolerance)
+			}
 
 			wantArgmax := make([]int, len(g.ids))
 			for i := range wantArgmax {
@@ -184,7 +224,7 @@ func TestRecordedFaults(t *testing.T) {
 		"rope_theta_x2[full_attention]":    func(m *Model) { theta(&m.config.FullRope, 2) },
 		"rope_theta_x2[sliding_attention]": func(m *Model) { theta(&m.config.SlidingRope, 2) },
 		"rope_thetas_swapped": func(m *Model) {
-			m.config.FullRope, m.config.SlidingRope = m.config.SlidingRope, m.config.FullRope
+			m.config.FullRope.Theta, m.config.SlidingRope.Theta = m.config.SlidingRope.Theta, m.config.FullRope.Theta
 		},
 		"rope_llama3_scaling_dropped": func(m *Model) { setRopes(m, Rope{Type: "default", Theta: m.config.FullRope.Theta}) },
 		"rope_llama3_as_linear": func(m *Model) {
@@ -201,8 +241,7 @@ func TestRecordedFaults(t *testing.T) {
 		"qkv_bias_dropped":           func(m *Model) { m.config.QKVBias = false },
 	}
 	seen := map[string]bool{}
-	for _, name := range fixtures.Names() {
-		g := loadGolden(t, name)
+	for _, g := range goldens(t) {
 		intact := openModel(t, g.dir)
 		base, err := intact.Forward(t.Context(), g.ids, Options{Head: true})
 		if err != nil {
@@ -214,7 +253,7 @@ func TestRecordedFaults(t *testing.T) {
 				continue
 			}
 			seen[fault] = true
-			t.Run(name+"/"+fault, func(t *testing.T) {
+			t.Run(g.name+"/"+fault, func(t *testing.T) {
 				m := &Model{config: intact.config, src: intact.src}
 				inject(m)
 				r, err := m.Forward(t.Context(), g.ids, Options{Head: true})

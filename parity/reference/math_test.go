@@ -53,33 +53,34 @@ func TestLinear(t *testing.T) {
 // TestAttentionSoftcap computes capped, windowed attention by definition.
 func TestAttentionSoftcap(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
-	c := &Config{Heads: 4, KVHeads: 2, HeadDim: 6, Window: 3, ScoreScale: 0.7, ScoreSoftcap: 1.5}
+	h := heads{query: 4, kv: 2, dim: 6, scale: 0.7, softcap: 1.5}
 	const T = 19
 	q, k, v := random(r, T, 24), random(r, T, 12), random(r, T, 12)
-	for _, kind := range []LayerKind{FullAttention, SlidingAttention} {
+	for _, window := range []int{0, 3} {
 		out := NewMatrix(T, 24)
-		attention(out, q, k, v, c, kind, fastDot)
+		h.span = causal(window)
+		attention(out, q, k, v, h, fastDot)
 		for i := range T {
-			for h := range c.Heads {
+			for head := range h.query {
 				var total float64
-				want := make([]float64, c.HeadDim)
+				want := make([]float64, h.dim)
 				for j := range T {
-					if j > i || kind == SlidingAttention && i-j >= 3 {
+					if j > i || window > 0 && i-j >= window {
 						continue
 					}
 					var s float64
-					for d := range c.HeadDim {
-						s += float64(q.Row(i)[h*6+d]) * float64(k.Row(j)[h/2*6+d])
+					for d := range h.dim {
+						s += float64(q.Row(i)[head*6+d]) * float64(k.Row(j)[head/2*6+d])
 					}
 					p := math.Exp(1.5 * math.Tanh(s*0.7/1.5))
 					total += p
 					for d := range want {
-						want[d] += p * float64(v.Row(j)[h/2*6+d])
+						want[d] += p * float64(v.Row(j)[head/2*6+d])
 					}
 				}
 				for d := range want {
-					if got := float64(out.Row(i)[h*6+d]); math.Abs(got-want[d]/total) > 1e-5 {
-						t.Fatalf("%v: position %d head %d: %v, want %v", kind, i, h, got, want[d]/total)
+					if got := float64(out.Row(i)[head*6+d]); math.Abs(got-want[d]/total) > 1e-5 {
+						t.Fatalf("window %d: position %d head %d: %v, want %v", window, i, head, got, want[d]/total)
 					}
 				}
 			}
@@ -169,7 +170,7 @@ func TestRopeFrequencies(t *testing.T) {
 // distance of their positions only.
 func TestRotateKeepsDistance(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
-	table := Rope{Type: "default", Theta: 10000}.table(64, 16)
+	table := Rope{Type: "default", Theta: 10000}.table(0, 64, 16)
 	q, k := random(r, 1, 32).Data, random(r, 1, 32).Data
 	product := func(pq, pk int) float64 {
 		a, b := append([]float32(nil), q...), append([]float32(nil), k...)

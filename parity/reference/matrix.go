@@ -22,6 +22,15 @@ func NewMatrix(rows, cols int) *Matrix {
 	return &Matrix{Rows: rows, Cols: cols, Data: make([]float32, rows*cols)}
 }
 
+// resized returns a matrix of the given shape in the memory of m where that is
+// large enough. Its contents are arbitrary.
+func resized(m *Matrix, rows, cols int) *Matrix {
+	if m == nil || cap(m.Data) < rows*cols {
+		return NewMatrix(rows, cols)
+	}
+	return &Matrix{Rows: rows, Cols: cols, Data: m.Data[:rows*cols]}
+}
+
 // Row returns row i; it shares the matrix's memory.
 func (m *Matrix) Row(i int) []float32 { return m.Data[i*m.Cols : (i+1)*m.Cols : (i+1)*m.Cols] }
 

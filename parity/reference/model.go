@@ -18,6 +18,9 @@ type Model struct {
 	config Config
 	src    Source
 	closer func() error
+
+	// skipNorm, set by tests, leaves RMS norms out.
+	skipNorm func(name string) bool
 }
 
 // Open reads the checkpoint directory dir: config.json and safetensors, single
@@ -47,7 +50,8 @@ func New(src Source, configJSON []byte) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := config.checkTensors(src); err != nil {
+	used, unused := config.tensors()
+	if err := checkTensors(src, used, unused); err != nil {
 		return nil, err
 	}
 	return &Model{config: config, src: src}, nil

@@ -81,6 +81,20 @@ func (o *object) sizeOr(key string, otherwise int) int {
 	return n
 }
 
+// count reads an integer ≥ 0.
+func (o *object) count(key string) int {
+	n := 0
+	if !o.decode(key, &n, "an integer") {
+		o.missing(key)
+		return 0
+	}
+	if n < 0 || n > math.MaxInt32 {
+		o.fail("%s: want an integer ≥ 0, got %d", key, n)
+		return 0
+	}
+	return n
+}
+
 func (o *object) number(key string) float64 {
 	if !o.has(key) {
 		o.taken[key] = true

@@ -19,6 +19,8 @@ type Ranges struct {
 //	layers.N.scores        scaled q·k of attended pairs, before the softcap
 //	layers.N.scores_bound  max‖q‖·max‖k‖·scale per head: no pair at all, masked
 //	                       ones included, can exceed it (Cauchy–Schwarz)
+//
+// Where a layer reads another one's keys, they are those of the latter.
 type Site struct {
 	Name   string  `json:"name"`
 	MaxAbs float32 `json:"max_abs"`
@@ -46,14 +48,15 @@ func (r Ranges) Max(site string) float32 {
 }
 
 // Residual returns the range of the residual stream: [0] after the embedding,
-// [i] within layer i−1 (after attention or after the MLP, whichever is larger).
+// [i] within layer i−1 (the largest of its values after attention, after the
+// MLP, after the per-layer input and after the layer's scalar).
 func (r Ranges) Residual() []float32 {
 	var peaks []float32
 	for _, s := range r.Sites {
 		switch {
 		case s.Name == "embed", strings.HasSuffix(s.Name, ".resid_mid"):
 			peaks = append(peaks, s.MaxAbs)
-		case strings.HasSuffix(s.Name, ".out"):
+		case strings.HasSuffix(s.Name, ".out"), strings.HasSuffix(s.Name, ".resid_mlp"), strings.HasSuffix(s.Name, ".resid_ple"):
 			peaks[len(peaks)-1] = max(peaks[len(peaks)-1], s.MaxAbs)
 		}
 	}
@@ -69,15 +72,11 @@ func (r Ranges) Residual() []float32 {
 func (m *Model) RangeProbe(ctx context.Context, ids []int32) (Ranges, error) {
 	r := Ranges{Tokens: len(ids)}
 	note := func(name string, peak float32) { r.Sites = append(r.Sites, Site{Name: name, MaxAbs: peak}) }
-	p := &pass{
-		config:  m.config,
-		weights: weightReader{src: m.src},
-		dot:     exactDot,
-		tap:     func(name string, x *Matrix) { note(name, x.MaxAbs()) },
-		scores: func(layer int, peak, bound float32) {
-			note(fmt.Sprintf("layers.%d.scores", layer), peak)
-			note(fmt.Sprintf("layers.%d.scores_bound", layer), bound)
-		},
+	p := m.pass(exactDot)
+	p.tap = func(name string, x *Matrix) { note(name, x.MaxAbs()) }
+	p.scores = func(layer int, peak, bound float32) {
+		note(fmt.Sprintf("layers.%d.scores", layer), peak)
+		note(fmt.Sprintf("layers.%d.scores_bound", layer), bound)
 	}
 	if err := p.run(ctx, ids, func(*Matrix) {}); err != nil {
 		return Ranges{}, err
@@ -87,22 +86,22 @@ func (m *Model) RangeProbe(ctx context.Context, ids []int32) (Ranges, error) {
 
 // scoreBound returns the largest value a scaled score can take for these
 // queries and keys, whatever positions are paired.
-func scoreBound(q, k *Matrix, c *Config, dot dotFunc) float32 {
+func scoreBound(q, k *Matrix, h heads, dot dotFunc) float32 {
 	longest := func(m *Matrix, head int) float64 {
 		var peak float64
 		for t := range m.Rows {
-			v := m.Row(t)[head*c.HeadDim : (head+1)*c.HeadDim]
+			v := m.Row(t)[head*h.dim : (head+1)*h.dim]
 			peak = max(peak, dot(v, v))
 		}
 		return math.Sqrt(peak)
 	}
-	keys := make([]float64, c.KVHeads)
-	for h := range keys {
-		keys[h] = longest(k, h)
+	keys := make([]float64, h.kv)
+	for i := range keys {
+		keys[i] = longest(k, i)
 	}
 	var bound float64
-	for h := range c.Heads {
-		bound = max(bound, longest(q, h)*keys[h/(c.Heads/c.KVHeads)])
+	for i := range h.query {
+		bound = max(bound, longest(q, i)*keys[i/(h.query/h.kv)])
 	}
-	return float32(bound) * c.ScoreScale
+	return float32(bound) * h.scale
 }

@@ -2,17 +2,22 @@ package reference
 
 import (
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/smelt-go/smelt/internal/elementary"
 )
 
 // Rope describes rotary position embeddings of one kind of layer.
 type Rope struct {
-	Type  string  // "default", "linear" or "llama3"
+	Type  string  // "default", "linear", "llama3" or "proportional"
 	Theta float64 // base of the frequencies
-	// Factor divides frequencies: all of them (linear), or those whose
-	// wavelength is long (llama3).
+	// Factor divides frequencies: all of them (linear, proportional), or those
+	// whose wavelength is long (llama3).
 	Factor float64
+	// Partial is the part of the pairs that turn (proportional only): the
+	// others have frequency 0.
+	Partial float64
 	// The rest is used by llama3 only.
 	LowFreqFactor, HighFreqFactor float64
 	OriginalMaxPositions          int
@@ -46,8 +51,9 @@ func readRope(o *object) Rope {
 }
 
 // readRopeObject reads rope_scaling, rope_parameters or one entry of it.
-// outer is the theta given beside the object; 0 if there is none.
-func readRopeObject(o *object, outer float64) Rope {
+// outer is the theta given beside the object; 0 if there is none. more are
+// rope types of one family only.
+func readRopeObject(o *object, outer float64, more ...string) Rope {
 	r := Rope{Theta: o.numberOr("rope_theta", outer)}
 	if outer != 0 && r.Theta != outer {
 		o.fail("rope_theta: %v, but %v beside this object (keep one)", r.Theta, outer)
@@ -60,11 +66,20 @@ func readRopeObject(o *object, outer float64) Rope {
 	case legacy != "" && legacy != r.Type:
 		o.fail("type %q and rope_type %q disagree", legacy, r.Type)
 	}
-	if t := o.numberOr("partial_rotary_factor", 1); t != 1 {
-		o.fail("partial_rotary_factor: %v is not supported (only 1, the whole head)", t)
+	known := append([]string{"default", "linear", "llama3"}, more...)
+	if !slices.Contains(known, r.Type) {
+		o.fail("rope_type: %q is not supported (supported: %s)", r.Type, strings.Join(known, ", "))
+		return r
+	}
+	if r.Type == "proportional" {
+		if r.Partial = o.number("partial_rotary_factor"); r.Partial > 1 {
+			o.fail("partial_rotary_factor: %v is more than the whole head", r.Partial)
+		}
+		r.Factor = o.numberOr("factor", 1)
+	} else if t := o.numberOr("partial_rotary_factor", 1); t != 1 {
+		o.fail("partial_rotary_factor: %v is not supported with rope_type %q (only 1, the whole head)", t, r.Type)
 	}
 	switch r.Type {
-	case "default":
 	case "linear":
 		r.Factor = o.number("factor")
 	case "llama3":
@@ -75,9 +90,6 @@ func readRopeObject(o *object, outer float64) Rope {
 		if o.err == nil && r.HighFreqFactor <= r.LowFreqFactor {
 			o.fail("high_freq_factor: %v is not greater than low_freq_factor %v", r.HighFreqFactor, r.LowFreqFactor)
 		}
-	default:
-		o.fail("rope_type: %q is not supported (supported: default, linear, llama3)", r.Type)
-		return r
 	}
 	o.refuseRest(func(string) bool { return false })
 	return r
@@ -125,7 +137,8 @@ func readGemma3Rope(o *object, c *Config) {
 // step, as transformers computes them: theta^(−2i/headDim), then the scaling.
 // The llama3 rule keeps frequencies whose wavelength is short against the
 // original context, divides those whose wavelength is long, and blends in
-// between.
+// between. The proportional rule keeps the exponents of the whole head and
+// lets only the first Partial·headDim/2 pairs turn.
 func (r Rope) Frequencies(headDim int) []float32 {
 	f := make([]float32, headDim/2)
 	for i := range f {
@@ -138,6 +151,12 @@ func (r Rope) Frequencies(headDim int) []float32 {
 		for i := range f {
 			f[i] /= factor
 		}
+	case "proportional":
+		turning := int(r.Partial * float64(headDim) / 2)
+		for i := range f {
+			f[i] /= factor
+		}
+		clear(f[turning:])
 	case "llama3":
 		context := float32(r.OriginalMaxPositions)
 		longest := float32(float64(r.OriginalMaxPositions) / r.LowFreqFactor)
@@ -157,17 +176,18 @@ func (r Rope) Frequencies(headDim int) []float32 {
 	return f
 }
 
-// ropeTable holds the cosine and sine of every angle: row = position, column =
-// frequency.
+// ropeTable holds the cosine and sine of every angle: row = position − first,
+// column = frequency.
 type ropeTable struct{ cos, sin *Matrix }
 
-func (r Rope) table(positions, headDim int) ropeTable {
+// table covers positions from first on.
+func (r Rope) table(first, positions, headDim int) ropeTable {
 	f := r.Frequencies(headDim)
 	t := ropeTable{cos: NewMatrix(positions, len(f)), sin: NewMatrix(positions, len(f))}
 	for p := range positions {
 		cos, sin := t.cos.Row(p), t.sin.Row(p)
 		for i, w := range f {
-			angle := float64(float32(p) * w)
+			angle := float64(float32(first+p) * w)
 			cos[i], sin[i] = float32(elementary.Cos(angle)), float32(elementary.Sin(angle))
 		}
 	}
@@ -175,9 +195,9 @@ func (r Rope) table(positions, headDim int) ropeTable {
 }
 
 // rotate turns every head of row: pairs are (i, i+headDim/2), the "rotate
-// half" layout of Hugging Face checkpoints.
-func (t ropeTable) rotate(row []float32, position, headDim int) {
-	cos, sin := t.cos.Row(position), t.sin.Row(position)
+// half" layout of Hugging Face checkpoints. index is a row of the table.
+func (t ropeTable) rotate(row []float32, index, headDim int) {
+	cos, sin := t.cos.Row(index), t.sin.Row(index)
 	half := headDim / 2
 	for head := 0; head < len(row); head += headDim {
 		lo, hi := row[head:head+half], row[head+half:head+headDim]

@@ -15,53 +15,79 @@ const (
 	embedName = "model.embed_tokens.weight"
 	normName  = "model.norm.weight"
 	headName  = "lm_head.weight"
+
+	perLayerTableName      = "model.embed_tokens_per_layer.weight"
+	perLayerProjectionName = "model.per_layer_model_projection.weight"
+	perLayerNormName       = "model.per_layer_projection_norm.weight"
 )
 
 func layerName(layer int, suffix string) string {
 	return fmt.Sprintf("model.layers.%d.%s", layer, suffix)
 }
 
-// tensors returns the name and shape of every tensor the decoder reads.
-func (c *Config) tensors() map[string][]int {
-	all := map[string][]int{
+// tensors returns the name and shape of every tensor the decoder reads, and of
+// those a checkpoint may have beside them: published files keep k and v of
+// layers that read another layer's.
+func (c *Config) tensors() (used, unused map[string][]int) {
+	used, unused = map[string][]int{
 		embedName: {c.Vocab, c.Hidden},
 		normName:  {c.Hidden},
-	}
+	}, map[string][]int{}
 	if !c.TiedHead {
-		all[headName] = []int{c.Vocab, c.Hidden}
+		used[headName] = []int{c.Vocab, c.Hidden}
 	}
-	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	width := c.PerLayer.Width
+	if width > 0 {
+		used[perLayerTableName] = []int{c.PerLayer.Vocab, c.Layers * width}
+		used[perLayerProjectionName] = []int{c.Layers * width, c.Hidden}
+		used[perLayerNormName] = []int{width}
+	}
 	for layer := range c.Layers {
+		l := c.Layer(layer)
+		q, kv := c.Heads*l.HeadDim, l.KVHeads*l.HeadDim
+		list := used
 		put := func(module string, bias bool, shape ...int) {
-			all[layerName(layer, module+".weight")] = shape
+			list[layerName(layer, module+".weight")] = shape
 			if bias {
-				all[layerName(layer, module+".bias")] = shape[:1]
+				list[layerName(layer, module+".bias")] = shape[:1]
 			}
 		}
 		put("self_attn.q_proj", c.QKVBias, q, c.Hidden)
-		put("self_attn.k_proj", c.QKVBias, kv, c.Hidden)
-		put("self_attn.v_proj", c.QKVBias, kv, c.Hidden)
 		put("self_attn.o_proj", c.OutBias, c.Hidden, q)
-		put("mlp.gate_proj", c.MLPBias, c.Intermediate, c.Hidden)
-		put("mlp.up_proj", c.MLPBias, c.Intermediate, c.Hidden)
-		put("mlp.down_proj", c.MLPBias, c.Hidden, c.Intermediate)
+		put("mlp.gate_proj", c.MLPBias, l.Intermediate, c.Hidden)
+		put("mlp.up_proj", c.MLPBias, l.Intermediate, c.Hidden)
+		put("mlp.down_proj", c.MLPBias, c.Hidden, l.Intermediate)
 		put("input_layernorm", false, c.Hidden)
 		put("post_attention_layernorm", false, c.Hidden)
 		if c.QKNorm {
-			put("self_attn.q_norm", false, c.HeadDim)
-			put("self_attn.k_norm", false, c.HeadDim)
+			put("self_attn.q_norm", false, l.HeadDim)
+		}
+		if width > 0 {
+			put("per_layer_input_gate", false, width, c.Hidden)
+			put("per_layer_projection", false, c.Hidden, width)
+			put("post_per_layer_input_norm", false, c.Hidden)
+		}
+		if c.LayerScalar {
+			used[layerName(layer, "layer_scalar")] = []int{1}
 		}
 		if c.Sandwich {
 			put("pre_feedforward_layernorm", false, c.Hidden)
 			put("post_feedforward_layernorm", false, c.Hidden)
 		}
+		if l.KVSource != layer {
+			list = unused
+		}
+		put("self_attn.k_proj", c.QKVBias, kv, c.Hidden)
+		put("self_attn.v_proj", c.QKVBias, kv, c.Hidden)
+		if c.QKNorm {
+			put("self_attn.k_norm", false, l.HeadDim)
+		}
 	}
-	return all
+	return used, unused
 }
 
 // checkTensors compares what src holds with what the decoder reads.
-func (c *Config) checkTensors(src Source) error {
-	want := c.tensors()
+func checkTensors(src Source, want, unused map[string][]int) error {
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		t, ok := src.Tensor(name)
 		switch {
@@ -69,17 +95,33 @@ func (c *Config) checkTensors(src Source) error {
 			return fmt.Errorf("reference: tensor %q is missing (config.json says the head is not tied to the embedding: tie_word_embeddings)", name)
 		case !ok:
 			return fmt.Errorf("reference: tensor %q is missing", name)
-		case !slices.Equal(t.Shape(), want[name]):
-			return fmt.Errorf("reference: tensor %q: shape is %v, config.json asks for %v", name, t.Shape(), want[name])
+		}
+		if err := checkShape(t, want[name]); err != nil {
+			return err
 		}
 		switch t.DType() {
 		case checkpoint.F64, checkpoint.F32, checkpoint.F16, checkpoint.BF16:
+			if name == tokenOrderName {
+				return fmt.Errorf("reference: tensor %q: dtype %v holds no token ids", name, t.DType())
+			}
+		case checkpoint.I32, checkpoint.I64:
+			if name == tokenOrderName {
+				continue
+			}
+			fallthrough
 		default:
 			return fmt.Errorf("reference: tensor %q: dtype %v is not a plain floating point weight", name, t.DType())
 		}
 	}
 	for _, name := range src.Names() {
 		if _, ok := want[name]; ok || strings.HasSuffix(name, ".rotary_emb.inv_freq") {
+			continue
+		}
+		if shape, ok := unused[name]; ok {
+			t, _ := src.Tensor(name)
+			if err := checkShape(t, shape); err != nil {
+				return err
+			}
 			continue
 		}
 		if name == headName {
@@ -89,6 +131,20 @@ func (c *Config) checkTensors(src Source) error {
 			continue
 		}
 		return fmt.Errorf("reference: tensor %q: nothing in config.json makes use of it", name)
+	}
+	return nil
+}
+
+func checkShape(t checkpoint.Tensor, want []int) error {
+	name, hint := t.Name(), ""
+	switch name {
+	case perLayerTableName:
+		hint = " (vocab_size_per_layer_input × num_hidden_layers·hidden_size_per_layer_input)"
+	case perLayerProjectionName:
+		hint = " (num_hidden_layers·hidden_size_per_layer_input × hidden_size)"
+	}
+	if !slices.Equal(t.Shape(), want) {
+		return fmt.Errorf("reference: tensor %q: shape is %v, config.json asks for %v%s", name, t.Shape(), want, hint)
 	}
 	return nil
 }
