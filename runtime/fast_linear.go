@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"fmt"
 	"sync"
 
 	"github.com/smelt-go/smelt/internal/kernel"
@@ -54,28 +53,35 @@ func (p *linearTask) run(lo, hi int) {
 
 // fastLinear multiplies by a constant weight where it lies.
 func fastLinear(l *lowering, op *mil.Op) (instr, bool, error) {
-	w := l.weight(op.In("weight"))
-	if w == nil || !floatResult(op) {
+	w, bias, ok := l.linearParts(op)
+	if !ok {
 		return instr{}, false, nil
 	}
-	var bias []float32
+	in, err := l.product(op, "x", w, bias)
+	return in, err == nil, err
+}
+
+// linearParts reads weight and bias of a linear op; ok is false if they are
+// not constants that products can use.
+func (l *lowering) linearParts(op *mil.Op) (w *weight, bias []float32, ok bool) {
+	w = l.weight(op.In("weight"))
+	if w == nil || !floatResult(op) {
+		return nil, nil, false
+	}
 	if b := op.In("bias"); b != nil {
 		if b.Const == nil {
-			return instr{}, false, nil
+			return nil, nil, false
 		}
+		// A bias that cannot be decoded is for the general form to report.
 		t, err := l.prog.consts.decode(b.Const)
-		if err != nil {
-			return instr{}, false, err
-		}
-		if t.Len() != w.n {
-			return instr{}, false, nil
+		if err != nil || t.Len() != w.n {
+			return nil, nil, false
 		}
 		if !allZero(t.F) {
 			bias = t.F
 		}
 	}
-	in, err := l.product(op, "x", w, bias)
-	return in, err == nil, err
+	return w, bias, true
 }
 
 // product is the instruction x·wᵀ + bias over the last axis of x.
@@ -88,19 +94,12 @@ func (l *lowering) product(op *mil.Op, param string, w *weight, bias []float32) 
 	dt, round := resultType(op), l.rounds(op)
 	bytes := l.storedBytes(op.In("weight"), op.In("y"))
 	return instr{out: []int{o}, exact: true, alias: -1, weight: bytes, run: func(f *frame) error {
-		t := f.t[x]
-		r := len(t.Shape)
-		if r == 0 || r > maxRank || t.Shape[r-1] != w.k {
-			return fmt.Errorf("x is %v, but the weight has rows of %d", t, w.k)
-		}
 		p := local[linearTask](f, id)
-		var shape [maxRank]int
-		copy(shape[:], t.Shape)
-		shape[r-1] = w.n
-		y := f.out(o, dt, shape[:r]...)
-		p.w, p.dst, p.x, p.bias, p.round = w, y.F, t.F, bias, round
-		p.t = len(t.F) / w.k
-		f.pool.do((w.n+linearRows-1)/linearRows, 1+(1<<15)/(linearRows*w.k*max(p.t, 1)), p)
+		p.w, p.bias, p.round = w, bias, round
+		if err := p.bind(f, f.t[x], o, dt); err != nil {
+			return err
+		}
+		f.pool.do(p.units(), 1+(1<<15)/(linearRows*w.k*max(p.t, 1)), p)
 		p.dst, p.x = nil, nil
 		return nil
 	}}, nil

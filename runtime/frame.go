@@ -23,6 +23,8 @@ type frame struct {
 	state   map[string]*held
 	results map[string]*Tensor
 	check   checkF16
+	runs    int       // counts runs, for what stays the same during one
+	scratch []float32 // of the instruction being executed
 }
 
 // held is a tensor with the buffer that its elements are in; buf is nil if

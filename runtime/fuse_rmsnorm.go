@@ -58,15 +58,6 @@ func (l *lowering) findRMSNorm(op *mil.Op) (r rmsNorm, absorbed []*mil.Op, ok bo
 	return r, []*mil.Op{neg, pair, norm}, true
 }
 
-// onlyUse returns the producer of v if it is of that kind and v has no other
-// consumer.
-func (l *lowering) onlyUse(v *mil.Value, kind string) *mil.Op {
-	if v == nil || v.Op == nil || v.Op.Kind != kind || l.uses[v] != 1 || len(v.Op.Outputs) != 1 {
-		return nil
-	}
-	return v.Op
-}
-
 // negates says that op is x·(-1).
 func negates(op *mil.Op, x *mil.Value) bool {
 	for _, p := range [][2]string{{"x", "y"}, {"y", "x"}} {
@@ -124,20 +115,10 @@ func (l *lowering) firstHalf(op *mil.Op, x mil.TensorType) bool {
 	return ok || !c.Has("stride")
 }
 
-// fuseRMSNorm marks the patterns of a list of ops.
-func (l *lowering) fuseRMSNorm(ops []*mil.Op) {
-	for _, op := range ops {
-		if op.Kind != "slice_by_index" {
-			continue
-		}
-		r, absorbed, ok := l.findRMSNorm(op)
-		if !ok {
-			continue
-		}
-		for _, a := range absorbed {
-			l.skip[a] = true
-		}
-		l.fused[op] = func(l *lowering, op *mil.Op) (instr, error) { return l.rmsNorm(op, r) }
+// fuseRMSNorm recognises the pattern that ends in the slice op.
+func (l *lowering) fuseRMSNorm(op *mil.Op) {
+	if r, absorbed, ok := l.findRMSNorm(op); ok {
+		l.absorb(op, absorbed, func(l *lowering, op *mil.Op) (instr, error) { return l.rmsNorm(op, r) })
 	}
 }
 

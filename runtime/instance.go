@@ -121,6 +121,7 @@ func (i *Instance) run(fn *function, in map[string]*Tensor, cfg *runConfig) (out
 
 // bind checks the inputs and puts them into their slots.
 func (f *frame) bind(fn *mil.Function, c *code, in map[string]*Tensor, rounded []string) error {
+	f.runs++
 	want := 0
 	for k, v := range fn.Inputs {
 		s := c.inputs[k]

@@ -15,8 +15,10 @@ type lowering struct {
 	fuse  bool
 	slots map[*mil.Value]int
 	cslot map[*Tensor]int
-	live  map[*mil.Op]bool    // ops to lower; nil means all
-	uses  map[*mil.Value]int  // consumers of a value, function outputs included
+	live  map[*mil.Op]bool   // ops to lower; nil means all
+	uses  map[*mil.Value]int // consumers of a value, function outputs included
+	users map[*mil.Value][]*mil.Op
+	masks map[maskKey]int     // scratch shared by the layers of one mask
 	skip  map[*mil.Op]bool    // ops that a fused instruction has absorbed
 	fused map[*mil.Op]lowerer // patterns, by the op that ends them
 	reads []int               // slots resolved since the current instruction began
@@ -30,6 +32,8 @@ func lowerFunction(pr *Program, f *mil.Function, fuse bool, sel *selection) (*co
 		slots: map[*mil.Value]int{},
 		cslot: map[*Tensor]int{},
 		uses:  map[*mil.Value]int{},
+		users: map[*mil.Value][]*mil.Op{},
+		masks: map[maskKey]int{},
 		skip:  map[*mil.Op]bool{},
 		fused: map[*mil.Op]lowerer{},
 	}
@@ -85,7 +89,7 @@ func (l *lowering) ops(list []*mil.Op) ([]instr, error) {
 		list = slices.DeleteFunc(slices.Clone(list), func(op *mil.Op) bool { return !l.live[op] })
 	}
 	if l.fuse {
-		l.fuseRMSNorm(list)
+		l.patterns(list)
 	}
 	var out []instr
 	for _, op := range list {

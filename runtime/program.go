@@ -47,8 +47,9 @@ type Program struct {
 	pool   *pool
 	// The tables are reached through here, since lowerers of control flow
 	// and constants use them in turn.
-	table map[string]lowerer
-	fast  map[string]fastLowerer
+	table   map[string]lowerer
+	fast    map[string]fastLowerer
+	fusions []fusion
 }
 
 // Load lowers every function of p: constant parameters are read, values are
@@ -77,6 +78,8 @@ func newProgram(p *mil.Program, opts Options) *Program {
 		pool:   newPool(opts.Threads),
 		table:  lowerers,
 		fast:   fastLowerers,
+
+		fusions: fusions,
 	}
 }
 
