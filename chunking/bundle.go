@@ -4,6 +4,9 @@ package chunking
 const (
 	// EmbeddingFile holds the embedding table of a sidecar bundle.
 	EmbeddingFile = "embeddings.safetensors"
+	// PerLayerFile holds the table of per-layer embeddings of models that have
+	// one.
+	PerLayerFile = "per_layer_embeddings.safetensors"
 	// HFDir holds the files copied from the source: config.json, the
 	// tokenizer and generation settings.
 	HFDir = "hf"

@@ -30,6 +30,7 @@ type Contract struct {
 	Compute   string               `json:"compute"` // "fp16" or "fp32"
 	Context   int                  `json:"context"` // positions 0 … Context-1
 	Embedding Embedding            `json:"embedding"`
+	PerLayer  *PerLayer            `json:"per_layer_embedding,omitempty"`
 	Mask      MaskInfo             `json:"mask"`
 	Attention map[models.Kind]Attn `json:"attention"`
 	// ResidualScale is the power of two by which every hidden_states value
@@ -49,8 +50,11 @@ type ModelInfo struct {
 	KVHeads      int           `json:"num_key_value_heads"`
 	HeadDim      int           `json:"head_dim"`
 	Kinds        []models.Kind `json:"layer_kinds"`
-	BOS          int           `json:"bos_token_id"` // -1: none
-	EOS          []int         `json:"eos_token_ids,omitempty"`
+	// KVSource gives for every layer the one whose keys and values it reads,
+	// where some share those of earlier layers.
+	KVSource []int `json:"kv_source,omitempty"`
+	BOS      int   `json:"bos_token_id"` // -1: none
+	EOS      []int `json:"eos_token_ids,omitempty"`
 }
 
 // Source identifies what was converted.
@@ -72,6 +76,15 @@ type Embedding struct {
 	Scale float64 `json:"scale"`
 }
 
+// PerLayer says how the host fills per_layer_raw: with the token's row of a
+// table that holds an embedding for every layer.
+type PerLayer struct {
+	Dim    int     `json:"dim"`    // of one layer
+	File   string  `json:"file"`   // safetensors file of the sidecar
+	Tensor string  `json:"tensor"` // [vocab, layers*dim]
+	Scale  float64 `json:"scale"`  // multiplies a row
+}
+
 // MaskInfo says how masks are filled.
 type MaskInfo struct {
 	Blocked float64 `json:"blocked"` // added to scores that must not be attended to; 0 elsewhere
@@ -85,7 +98,9 @@ type Attn struct {
 	Layout string `json:"layout"`
 	// Window is the number of positions a token attends to, itself included;
 	// 0 means all.
-	Window int `json:"window"`
+	Window  int `json:"window"`
+	HeadDim int `json:"head_dim"`
+	KVHeads int `json:"num_key_value_heads"`
 	// InvFreq are the RoPE frequencies in radians per position; row p of
 	// cos is cos(p·InvFreq) twice over, likewise sin.
 	InvFreq []float32 `json:"inv_freq"`

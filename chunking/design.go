@@ -141,13 +141,17 @@ func Design(cfg *models.Config, o Options) (*Contract, error) {
 		Embedding: Embedding{Mode: o.Embed, Scale: cfg.EmbedScale},
 		Attention: map[models.Kind]Attn{},
 		Model: ModelInfo{Architecture: cfg.Architecture, Layers: cfg.Layers, Hidden: cfg.Hidden, Vocab: cfg.Vocab,
-			Heads: cfg.Heads, KVHeads: cfg.KVHeads, HeadDim: cfg.HeadDim, Kinds: cfg.Kinds, BOS: cfg.BOS, EOS: cfg.EOS},
+			Heads: cfg.Heads, KVHeads: cfg.KVHeads, HeadDim: cfg.HeadDim, Kinds: cfg.Kinds, KVSource: cfg.KVSource, BOS: cfg.BOS, EOS: cfg.EOS},
 	}
 	if o.Embed == EmbedSidecar {
 		c.Embedding.File, c.Embedding.Tensor = EmbeddingFile, "embed_tokens.weight"
+		if cfg.PerLayer > 0 {
+			c.PerLayer = &PerLayer{Dim: cfg.PerLayer, File: PerLayerFile, Tensor: "embed_tokens_per_layer.weight", Scale: cfg.PerLayerScale()}
+		}
 	}
 	for _, k := range cfg.AllKinds() {
-		a := Attn{Slots: o.Context, Layout: Linear, InvFreq: cfg.Rope[k].InvFreq()}
+		d := cfg.Dims(k)
+		a := Attn{Slots: o.Context, Layout: Linear, HeadDim: d.HeadDim, KVHeads: d.KVHeads, InvFreq: cfg.Rope[k].InvFreq()}
 		if k == models.Sliding {
 			a.Window = cfg.Window
 			a.Slots, a.Layout = min(cfg.Window, o.Context), Ring
@@ -188,52 +192,25 @@ func (c *Contract) function(cfg *models.Config, ch Chunk, fs FunctionSpec, head 
 	} else {
 		f.Inputs = append(f.Inputs, Port{Name: "hidden_states", DType: float, Shape: []int{1, T, cfg.Hidden}, Role: models.HiddenIn, Norm: "pre"})
 	}
-	var news, states []Port
-	for _, k := range cfg.AllKinds() {
-		var layers []int
-		for i := ch.First; i < ch.Last; i++ {
-			if cfg.Kinds[i] == k {
-				layers = append(layers, i)
-			}
-		}
-		n := len(layers)
-		if n == 0 {
-			continue
-		}
-		a, kind, short := c.Attention[k], string(k), string(k[0])
-		cache := []int{n, cfg.KVHeads, a.Slots, cfg.HeadDim}
-		fresh := []int{n, cfg.KVHeads, T, cfg.HeadDim}
-		rows := []int{1, 1, T, cfg.HeadDim}
-		f.Inputs = append(f.Inputs,
-			Port{Name: "causal_mask_" + kind, DType: float, Shape: []int{1, 1, T, a.Slots + T}, Role: models.Mask, Kind: k},
-			Port{Name: "cos_" + short, DType: float, Shape: rows, Role: models.RopeCos, Kind: k},
-			Port{Name: "sin_" + short, DType: float, Shape: rows, Role: models.RopeSin, Kind: k})
-		if c.KV == KVTensor {
-			f.Inputs = append(f.Inputs,
-				Port{Name: "K_" + kind + "_in", DType: float, Shape: cache, Role: models.KeyCache, Kind: k, Layers: layers},
-				Port{Name: "V_" + kind + "_in", DType: float, Shape: cache, Role: models.ValueCache, Kind: k, Layers: layers})
+	var news []Port
+	if cfg.PerLayer > 0 {
+		p := Port{Name: "per_layer_combined", DType: float, Shape: []int{1, T, cfg.Layers * cfg.PerLayer}, Role: models.PerLayerIn}
+		if ch.First > 0 {
+			f.Inputs = append(f.Inputs, p)
 		} else {
-			states = append(states, Port{Name: "kv_cache_" + kind, DType: float,
-				Shape: []int{2 * n, cfg.KVHeads, a.Slots, cfg.HeadDim}, Role: models.KVState, Kind: k, Layers: layers})
-			switch {
-			case fs.Kind == Verify:
-			case a.Layout == Ring && T > 1:
-				f.Inputs = append(f.Inputs, Port{Name: "update_" + kind, DType: float, Shape: []int{1, 1, a.Slots, T}, Role: models.WriteOneHot, Kind: k})
-			default:
-				name := "current_pos"
-				if a.Layout == Ring {
-					name = "ring_pos"
-				}
-				f.Inputs = append(f.Inputs, Port{Name: name, DType: "int32", Shape: []int{1}, Role: models.WritePos, Kind: k})
+			if c.PerLayer != nil {
+				f.Inputs = append(f.Inputs, Port{Name: "per_layer_raw", DType: float, Shape: p.Shape, Role: models.PerLayerRaw})
 			}
-		}
-		if c.KV == KVTensor || fs.Kind == Verify {
-			news = append(news,
-				Port{Name: "new_K_" + kind, DType: float, Shape: fresh, Role: models.NewKeys, Kind: k, Layers: layers},
-				Port{Name: "new_V_" + kind, DType: float, Shape: fresh, Role: models.NewValues, Kind: k, Layers: layers})
+			if ch.Last < cfg.Layers {
+				news = append(news, Port{Name: "per_layer_combined_out", DType: float, Shape: p.Shape, Role: models.PerLayerOut})
+			}
 		}
 	}
-	f.States = states
+	for _, k := range cfg.AllKinds() {
+		if cfg.HasKind(k, ch.First, ch.Last) {
+			news = append(news, c.kind(cfg, ch, &f, k)...)
+		}
+	}
 	if ch.Last < cfg.Layers {
 		f.Outputs = append(f.Outputs, Port{Name: "hidden_states_out", DType: float, Shape: []int{1, T, cfg.Hidden}, Role: models.HiddenOut, Norm: "pre"})
 	} else {
@@ -241,6 +218,66 @@ func (c *Contract) function(cfg *models.Config, ch Chunk, fs FunctionSpec, head 
 	}
 	f.Outputs = append(f.Outputs, news...)
 	return f
+}
+
+// kind adds to f what the layers of kind k in the chunk take and returns what
+// they give.
+func (c *Contract) kind(cfg *models.Config, ch Chunk, f *Function, k models.Kind) (news []Port) {
+	T, float := f.T, c.Compute
+	a, kind, short := c.Attention[k], string(k), string(k[0])
+	rows := []int{1, 1, T, a.HeadDim}
+	f.Inputs = append(f.Inputs,
+		Port{Name: "causal_mask_" + kind, DType: float, Shape: []int{1, 1, T, a.Slots + T}, Role: models.Mask, Kind: k},
+		Port{Name: "cos_" + short, DType: float, Shape: rows, Role: models.RopeCos, Kind: k},
+		Port{Name: "sin_" + short, DType: float, Shape: rows, Role: models.RopeSin, Kind: k})
+	cache := func(n int) []int { return []int{n, a.KVHeads, a.Slots, a.HeadDim} }
+	fresh := func(n int) []int { return []int{n, a.KVHeads, T, a.HeadDim} }
+	shared := func(layer int) []Port {
+		l := []int{layer}
+		return []Port{
+			{Name: "shared_K_" + kind, DType: float, Shape: cache(1), Role: models.SharedKeys, Kind: k, Layers: l},
+			{Name: "shared_V_" + kind, DType: float, Shape: cache(1), Role: models.SharedValues, Kind: k, Layers: l},
+			{Name: "shared_new_K_" + kind, DType: float, Shape: fresh(1), Role: models.SharedNewKeys, Kind: k, Layers: l},
+			{Name: "shared_new_V_" + kind, DType: float, Shape: fresh(1), Role: models.SharedNewValues, Kind: k, Layers: l},
+		}
+	}
+	if s := cfg.Borrowed(k, ch.First, ch.Last); s >= 0 {
+		f.Inputs = append(f.Inputs, shared(s)...)
+	}
+	layers := cfg.Owners(k, ch.First, ch.Last)
+	n := len(layers)
+	if n == 0 {
+		return nil
+	}
+	if c.KV == KVTensor {
+		f.Inputs = append(f.Inputs,
+			Port{Name: "K_" + kind + "_in", DType: float, Shape: cache(n), Role: models.KeyCache, Kind: k, Layers: layers},
+			Port{Name: "V_" + kind + "_in", DType: float, Shape: cache(n), Role: models.ValueCache, Kind: k, Layers: layers})
+	} else {
+		f.States = append(f.States, Port{Name: "kv_cache_" + kind, DType: float, Shape: cache(2 * n), Role: models.KVState, Kind: k, Layers: layers})
+		switch {
+		case f.Kind == Verify:
+		case a.Layout == Ring && T > 1:
+			f.Inputs = append(f.Inputs, Port{Name: "update_" + kind, DType: float, Shape: []int{1, 1, a.Slots, T}, Role: models.WriteOneHot, Kind: k})
+		default:
+			name := "current_pos"
+			if a.Layout == Ring {
+				name = "ring_pos"
+			}
+			f.Inputs = append(f.Inputs, Port{Name: name, DType: "int32", Shape: []int{1}, Role: models.WritePos, Kind: k})
+		}
+		for _, i := range layers {
+			if cfg.Lent(i, ch.Last) {
+				news = append(news, shared(i)...)
+			}
+		}
+	}
+	if c.KV == KVTensor || f.Kind == Verify {
+		news = append(news,
+			Port{Name: "new_K_" + kind, DType: float, Shape: fresh(n), Role: models.NewKeys, Kind: k, Layers: layers},
+			Port{Name: "new_V_" + kind, DType: float, Shape: fresh(n), Role: models.NewValues, Kind: k, Layers: layers})
+	}
+	return news
 }
 
 func headPorts(cfg *models.Config, h Head, T int, float string) []Port {

@@ -39,6 +39,9 @@ func (c *Contract) Validate() error {
 	if err := c.attention(); err != nil {
 		return err
 	}
+	if err := c.sharing(); err != nil {
+		return err
+	}
 	if len(c.Chunks) == 0 {
 		return fmt.Errorf("no chunks")
 	}
@@ -95,11 +98,30 @@ func (c *Contract) attention() error {
 		if a.Slots <= 0 || a.Layout != Linear && a.Layout != Ring {
 			return fmt.Errorf("attention %s: %d slots, layout %q", k, a.Slots, a.Layout)
 		}
-		if len(a.InvFreq)*2 != c.Model.HeadDim {
-			return fmt.Errorf("attention %s: %d frequencies for head_dim %d", k, len(a.InvFreq), c.Model.HeadDim)
+		if a.HeadDim < 2 || a.KVHeads < 1 || len(a.InvFreq)*2 != a.HeadDim {
+			return fmt.Errorf("attention %s: %d frequencies for head_dim %d, %d key heads", k, len(a.InvFreq), a.HeadDim, a.KVHeads)
 		}
 		if a.Window > 0 && a.Slots < min(a.Window, c.Context) {
 			return fmt.Errorf("attention %s: %d slots cannot hold a window of %d", k, a.Slots, a.Window)
+		}
+	}
+	return nil
+}
+
+// sharing checks whose keys and values layers read, and the per-layer table.
+func (c *Contract) sharing() error {
+	if p := c.PerLayer; p != nil && (p.Dim < 1 || !plainName(p.File) || p.Tensor == "" || !(p.Scale > 0) || math.IsInf(p.Scale, 0)) {
+		return fmt.Errorf("per_layer_embedding: dim %d, file %q, tensor %q, scale %g", p.Dim, p.File, p.Tensor, p.Scale)
+	}
+	if c.Model.KVSource == nil {
+		return nil
+	}
+	if len(c.Model.KVSource) != c.Model.Layers {
+		return fmt.Errorf("kv_source has %d entries for %d layers", len(c.Model.KVSource), c.Model.Layers)
+	}
+	for i, s := range c.Model.KVSource {
+		if s < 0 || s > i || c.Model.KVSource[s] != s || c.Model.Kinds[s] != c.Model.Kinds[i] {
+			return fmt.Errorf("kv_source says that layer %d reads the keys and values of layer %d", i, s)
 		}
 	}
 	return nil

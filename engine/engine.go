@@ -24,6 +24,7 @@ type Engine struct {
 	contract *chunking.Contract
 	chunks   []*chunk
 	table    checkpoint.Tensor // embedding rows, nil if the graph gathers them
+	perLayer checkpoint.Tensor // per-layer embedding rows, nil if there are none to look up
 	closers  []func() error
 }
 
@@ -66,7 +67,13 @@ func Open(dir string, opts Options) (*Engine, error) {
 		e.chunks = append(e.chunks, &chunk{decl, pkg, prog})
 	}
 	if c.Embedding.Mode == chunking.EmbedSidecar {
-		if err := e.openTable(); err != nil {
+		m := c.Model
+		if e.table, err = e.openTable(c.Embedding.File, c.Embedding.Tensor, m.Vocab, m.Hidden); err != nil {
+			return nil, err
+		}
+	}
+	if p := c.PerLayer; p != nil {
+		if e.perLayer, err = e.openTable(p.File, p.Tensor, c.Model.Vocab, c.Model.Layers*p.Dim); err != nil {
 			return nil, err
 		}
 	}
@@ -74,23 +81,22 @@ func Open(dir string, opts Options) (*Engine, error) {
 	return e, nil
 }
 
-func (e *Engine) openTable() error {
-	path := filepath.Join(e.dir, e.contract.Embedding.File)
+// openTable opens the sidecar table [rows, width].
+func (e *Engine) openTable(file, name string, rows, width int) (checkpoint.Tensor, error) {
+	path := filepath.Join(e.dir, file)
 	f, err := checkpoint.OpenFile(path)
 	if err != nil {
-		return fmt.Errorf("engine: %w", err)
+		return nil, fmt.Errorf("engine: %w", err)
 	}
 	e.closers = append(e.closers, f.Close)
-	t, ok := f.Tensor(e.contract.Embedding.Tensor)
+	t, ok := f.Tensor(name)
 	if !ok {
-		return fmt.Errorf("engine: %s has no tensor %q", path, e.contract.Embedding.Tensor)
+		return nil, fmt.Errorf("engine: %s has no tensor %q", path, name)
 	}
-	m := e.contract.Model
-	if s := t.Shape(); len(s) != 2 || s[0] != m.Vocab || s[1] != m.Hidden {
-		return fmt.Errorf("engine: %s: tensor %q has shape %v, want [%d %d]", path, t.Name(), s, m.Vocab, m.Hidden)
+	if s := t.Shape(); len(s) != 2 || s[0] != rows || s[1] != width {
+		return nil, fmt.Errorf("engine: %s: tensor %q has shape %v, want [%d %d]", path, t.Name(), s, rows, width)
 	}
-	e.table = t
-	return nil
+	return t, nil
 }
 
 // Close releases the files. Sessions must not be used afterwards.

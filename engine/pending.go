@@ -121,11 +121,14 @@ func (p *Pending) write(i, n int) error {
 
 // KV copies the cached keys and values of a layer at the committed positions
 // that its cache still holds: k and v are [kv][positions][D], positions lists
-// them in ascending order.
+// them in ascending order. A layer that shares those of another has these.
 func (s *Session) KV(layer int) (k, v [][][]float32, positions []int, err error) {
 	m := s.e.contract.Model
 	if layer < 0 || layer >= m.Layers {
 		return nil, nil, nil, fmt.Errorf("engine: layer %d of %d", layer, m.Layers)
+	}
+	if m.KVSource != nil {
+		layer = m.KVSource[layer]
 	}
 	kind := m.Kinds[layer]
 	a := s.e.contract.Attention[kind]
@@ -136,24 +139,21 @@ func (s *Session) KV(layer int) (k, v [][][]float32, positions []int, err error)
 		if layer < ch.decl.First || layer >= ch.decl.Last {
 			continue
 		}
-		index := 0
-		for l := ch.decl.First; l < layer; l++ {
-			if m.Kinds[l] == kind {
-				index++
-			}
+		index, err := ch.index(layer, kind)
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("engine: %w", err)
 		}
 		c, err := s.load(i, ch, kind)
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		d := m.HeadDim
 		read := func(role models.Role) [][][]float32 {
 			src := c.half(role)
-			out := make([][][]float32, m.KVHeads)
+			out := make([][][]float32, a.KVHeads)
 			for h := range out {
 				for _, p := range positions {
-					at := ((index*m.KVHeads+h)*a.Slots + slotOf(a, p)) * d
-					out[h] = append(out[h], append([]float32(nil), src[at:at+d]...))
+					at := ((index*a.KVHeads+h)*a.Slots + slotOf(a, p)) * a.HeadDim
+					out[h] = append(out[h], append([]float32(nil), src[at:at+a.HeadDim]...))
 				}
 			}
 			return out

@@ -20,9 +20,8 @@ type route struct {
 	in    map[string]*runtime.Tensor
 	feeds []feed
 
-	hidden string // output that feeds the next chunk, or empty
-	head   head
-	fresh  []fresh
+	head  head
+	fresh []fresh
 
 	// Caches hold what earlier runs returned. Options say so, and, for lean,
 	// that nothing but keys, values and hidden_states of the next chunk is
@@ -35,7 +34,12 @@ type feed struct {
 	name string
 	role models.Role
 	attn chunking.Attn
-	t    *runtime.Tensor // nil for hidden_states of the chunk before
+	t    *runtime.Tensor
+	// What an earlier chunk has returned in this call: elements [lo, hi) of
+	// its output, seen through t.
+	chunk  int
+	output string
+	lo, hi int
 }
 
 // head names the outputs that make a Row; empty where there is none.
@@ -54,19 +58,23 @@ type fresh struct {
 }
 
 // routes returns the way of function f through all chunks.
-func (s *Session) routes(f *chunking.Function) []*route {
+func (s *Session) routes(f *chunking.Function) ([]*route, error) {
 	if r, ok := s.paths[f]; ok {
-		return r
+		return r, nil
 	}
 	var path []*route
 	for i := range s.e.chunks {
-		path = append(path, s.newRoute(i, f.Name))
+		r, err := s.newRoute(i, f.Name)
+		if err != nil {
+			return nil, fmt.Errorf("engine: %s: %s: %w", s.e.chunks[i].decl.Name, f.Name, err)
+		}
+		path = append(path, r)
 	}
 	s.paths[f] = path
-	return path
+	return path, nil
 }
 
-func (s *Session) newRoute(i int, name string) *route {
+func (s *Session) newRoute(i int, name string) (*route, error) {
 	ch, c := s.e.chunks[i], s.e.contract
 	r := &route{ch: ch, inst: s.inst[i], f: ch.decl.Function(name), entry: name, in: map[string]*runtime.Tensor{}}
 	if _, ok := ch.pkg.Program.Functions[name]; !ok {
@@ -81,9 +89,15 @@ func (s *Session) newRoute(i int, name string) *route {
 			fd.t, caches = s.kv[i][p.Kind].k, append(caches, p.Name)
 		case p.Role == models.ValueCache:
 			fd.t, caches = s.kv[i][p.Kind].v, append(caches, p.Name)
-		case p.Role == models.HiddenIn && i > 0:
 		default:
 			fd.t = newTensor(p)
+			switch p.Role {
+			case models.SharedKeys, models.SharedValues, models.SharedNewKeys, models.SharedNewValues:
+				caches = append(caches, p.Name)
+			}
+			if err := s.connect(&fd, i, p, name); err != nil {
+				return nil, err
+			}
 		}
 		r.feeds = append(r.feeds, fd)
 	}
@@ -95,10 +109,11 @@ func (s *Session) newRoute(i int, name string) *route {
 		case models.NewKeys, models.NewValues:
 			r.fresh = append(r.fresh, fresh{p.Name, p.Role, p.Kind, c.Attention[p.Kind], p.Shape[0], p.Shape[1], p.Shape[2], p.Shape[3]})
 			keep = append(keep, p.Name)
+		case models.PerLayerOut, models.SharedKeys, models.SharedValues, models.SharedNewKeys, models.SharedNewValues:
+			keep = append(keep, p.Name)
 		case models.HiddenOut:
 			r.head.hidden, r.head.width = p.Name, p.Shape[2]
 			if !last {
-				r.hidden = p.Name
 				keep = append(keep, p.Name)
 			}
 		case models.Logits:
@@ -111,22 +126,30 @@ func (s *Session) newRoute(i int, name string) *route {
 	}
 	r.all = []runtime.RunOption{runtime.Rounded(caches...)}
 	r.lean = append(r.all[:1:1], runtime.Outputs(keep...))
-	return r
+	return r, nil
 }
 
-// fill sets the inputs of a call: tokens ids at the positions of b, after a
-// chunk that returned hidden (nil: this is the first).
-func (r *route) fill(s *Session, ids []int32, b block, hidden *runtime.Tensor) error {
+// fill sets the inputs of a call: tokens ids at the positions of b, after the
+// earlier chunks returned outs.
+func (r *route) fill(s *Session, ids []int32, b block, outs []map[string]*runtime.Tensor) error {
+	c := s.e.contract
 	for k := range r.feeds {
 		fd := &r.feeds[k]
 		t := fd.t
+		if fd.output != "" {
+			t.F = outs[fd.chunk][fd.output].F[fd.lo:fd.hi]
+		}
 		switch fd.role {
 		case models.InputIDs:
 			clear(t.I[copy(t.I, ids):])
 		case models.HiddenIn:
-			if t == nil {
-				t = hidden
-			} else if err := s.embed(t, ids); err != nil {
+			if fd.output == "" {
+				if err := lookup(t, s.e.table, ids, c.Model.Hidden, c.Embedding.Scale); err != nil {
+					return err
+				}
+			}
+		case models.PerLayerRaw:
+			if err := lookup(t, s.e.perLayer, ids, c.Model.Layers*c.PerLayer.Dim, c.PerLayer.Scale); err != nil {
 				return err
 			}
 		case models.Mask:

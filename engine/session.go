@@ -248,11 +248,14 @@ func (s *Session) call(p *Pending, f *chunking.Function, ids []int32, lean bool)
 			return fmt.Errorf("engine: token id %d is outside the vocabulary of %d", id, c.Model.Vocab)
 		}
 	}
+	path, err := s.routes(f)
+	if err != nil {
+		return err
+	}
 	p.s, p.b, p.f, p.done = s, b, f, false
-	p.path, p.outs = s.routes(f), p.outs[:0]
-	var hidden *runtime.Tensor
+	p.path, p.outs = path, p.outs[:0]
 	for _, r := range p.path {
-		if err := r.fill(s, ids, b, hidden); err != nil {
+		if err := r.fill(s, ids, b, p.outs); err != nil {
 			return err
 		}
 		out, err := r.run(s, lean)
@@ -260,24 +263,6 @@ func (s *Session) call(p *Pending, f *chunking.Function, ids []int32, lean bool)
 			return err
 		}
 		p.outs = append(p.outs, out)
-		hidden = out[r.hidden]
-	}
-	return nil
-}
-
-// embed writes the scaled embedding rows of ids; padding rows are zero.
-func (s *Session) embed(dst *runtime.Tensor, ids []int32) error {
-	clear(dst.F)
-	h := s.e.contract.Model.Hidden
-	scale := float32(s.e.contract.Embedding.Scale)
-	for t, id := range ids {
-		row := dst.F[t*h : (t+1)*h]
-		if err := s.e.table.ReadFloat32(row, int(id)*h); err != nil {
-			return fmt.Errorf("engine: %w", err)
-		}
-		for i := range row {
-			row[i] *= scale
-		}
 	}
 	return nil
 }

@@ -63,3 +63,6 @@ func (c *Config) Lent(i, after int) bool {
 	}
 	return false
 }
+
+// PerLayerScale multiplies rows of the per-layer table: √P in float32.
+func (c *Config) PerLayerScale() float64 { return sqrt32(c.PerLayer) }

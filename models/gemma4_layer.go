@@ -25,7 +25,7 @@ func (g *graph) startPerLayer(in map[string]*mil.Value, x *mil.Value) error {
 	rows := g.input(in, PerLayerRaw, "")
 	if ids := g.input(in, InputIDs, ""); rows == nil && ids != nil {
 		rows = g.Op("gather", "per_layer.rows", mil.Args{"x": g.weight("model.embed_tokens_per_layer.weight"), "indices": ids, "axis": 0})
-		rows = g.Op("mul", "per_layer.raw", mil.Args{"x": rows, "y": sqrt32(c.PerLayer)})
+		rows = g.Op("mul", "per_layer.raw", mil.Args{"x": rows, "y": c.PerLayerScale()})
 	}
 	if rows == nil {
 		return fmt.Errorf("models: the part has none of %s, %s and %s as input", PerLayerIn, PerLayerRaw, InputIDs)
