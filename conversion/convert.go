@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/smelt-go/smelt/checkpoint"
 	"github.com/smelt-go/smelt/chunking"
 	"github.com/smelt-go/smelt/internal/atomicdir"
 	"github.com/smelt-go/smelt/mil"
@@ -86,18 +85,26 @@ func replaceable(out string, force bool) error {
 
 // scale decides the residual scale of fp16 bundles.
 func (s *Source) scale(ctx context.Context, c *chunking.Contract, tok *tokenizer.Tokenizer, o Options, rep *Report) error {
+	rows, err := s.tableRange(ctx)
+	if err != nil {
+		return err
+	}
+	rows *= float32(s.Model.Config().EmbedScale)
 	switch {
 	case o.ResidualScale != 0:
 		c.SetResidualScale(o.ResidualScale)
 		if err := c.Validate(); err != nil {
 			return fmt.Errorf("conversion: %w", err)
 		}
+		if top := float64(rows) * o.ResidualScale; o.Compute == "fp16" && top > fp16Max {
+			return fmt.Errorf("conversion: with residual scale %g embedding rows reach %.5g, beyond fp16's %d (choose a smaller scale, or leave it to the probe)", o.ResidualScale, top, fp16Max)
+		}
 		return nil
 	case o.Compute != "fp16":
 		return nil
 	}
 	o.progress("probing ranges", 0, 1)
-	p, err := s.probe(ctx, tok)
+	p, err := s.probe(ctx, tok, rows)
 	if err != nil {
 		return fmt.Errorf("conversion: range probe: %w", err)
 	}
@@ -130,10 +137,8 @@ func (s *Source) write(ctx context.Context, dir string, c *chunking.Contract, o 
 		}
 		rep.addChunk(ch, p, r)
 	}
-	if c.Embedding.Mode == chunking.EmbedSidecar {
-		if err := s.writeTable(filepath.Join(dir, c.Embedding.File), c); err != nil {
-			return err
-		}
+	if err := s.writeTables(dir, c); err != nil {
+		return err
 	}
 	files, err := s.copyPassengers(filepath.Join(dir, chunking.HFDir))
 	if err != nil {
@@ -188,18 +193,6 @@ func (s *Source) Program(c *chunking.Contract, ch *chunking.Chunk) (*mil.Program
 		return nil, fmt.Errorf("conversion: %s: %w", ch.Name, err)
 	}
 	return p, nil
-}
-
-// writeTable writes the embedding sidecar, in the type of the checkpoint; F64
-// is narrowed to F32.
-func (s *Source) writeTable(path string, c *chunking.Contract) error {
-	t := s.Model.Embedding()
-	if t.DType() == checkpoint.F64 {
-		t = checkpoint.AsType(t, checkpoint.F32)
-	}
-	t = checkpoint.Rename(t, c.Embedding.Tensor)
-	defer checkpoint.Release(t)
-	return checkpoint.WriteFile(path, []checkpoint.Tensor{t}, nil)
 }
 
 func metadata(c *chunking.Contract, ch *chunking.Chunk) mlpackage.Metadata {

@@ -3,9 +3,10 @@ package conversion
 import (
 	"context"
 	"encoding/json"
-	"math"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/smelt-go/smelt/parity/reference"
 	"github.com/smelt-go/smelt/tokenizer"
@@ -58,10 +59,15 @@ type Probe struct {
 	Scale float64            `json:"residual_scale"`
 }
 
+// fp16Max is the largest finite fp16 number.
+const fp16Max = 65504
+
 // probe measures how large activations grow and picks the residual scale: the
 // largest power of two ≤ 1 that keeps the residual stream ProbeHeadroom below
-// the end of fp16.
-func (s *Source) probe(ctx context.Context, tok *tokenizer.Tokenizer) (*Probe, error) {
+// the end of fp16. rows is the largest magnitude of any embedding, scaled.
+//
+// What overflows without being part of the stream no scale can mend: an error.
+func (s *Source) probe(ctx context.Context, tok *tokenizer.Tokenizer, rows float32) (*Probe, error) {
 	config, err := s.config()
 	if err != nil {
 		return nil, err
@@ -89,10 +95,34 @@ func (s *Source) probe(ctx context.Context, tok *tokenizer.Tokenizer) (*Probe, e
 			p.Residual = max(p.Residual, p.Sites[site])
 		}
 	}
-	for float64(p.Residual)*p.Scale*ProbeHeadroom > math.MaxUint16-31 {
+	if err := s.representable(r); err != nil {
+		return nil, err
+	}
+	for float64(p.Residual)*p.Scale*ProbeHeadroom > fp16Max || float64(rows)*p.Scale > fp16Max {
 		p.Scale /= 2
 	}
 	return p, nil
+}
+
+// representable finds what overflows fp16 and does not carry the scale of the
+// residual stream.
+func (s *Source) representable(r reference.Ranges) error {
+	for _, site := range r.Sites {
+		switch name := site.Name[strings.LastIndexByte(site.Name, '.')+1:]; name {
+		case "embed", "resid_mid", "resid_mlp", "resid_ple", "out", "post_attn_norm", "post_mlp_norm", "post_ple_norm":
+			continue
+		case "scores_bound": // of pairs that never meet
+			continue
+		case "attn_out", "mlp_out":
+			if !s.Model.Config().Sandwich {
+				continue
+			}
+		}
+		if site.MaxAbs > fp16Max {
+			return fmt.Errorf("%s reaches %.5g, beyond fp16's %d, and is not part of the residual stream, which can be scaled (convert with compute f32)", site.Name, site.MaxAbs, fp16Max)
+		}
+	}
+	return nil
 }
 
 // config returns config.json without the keys to be ignored, which the
