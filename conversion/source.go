@@ -112,8 +112,11 @@ func sizes(m *models.Model, compute, embed string) chunking.Sizes {
 	}
 	table := int64(cfg.Vocab) * int64(cfg.Hidden) * width
 	s := chunking.Sizes{Last: table, Tied: cfg.Tied}
+	// Per-layer embeddings: the projection, and the table where it is gathered.
+	wide := int64(cfg.Layers) * int64(cfg.PerLayer)
+	s.First = (wide*int64(cfg.Hidden) + int64(cfg.PerLayer)) * width
 	if embed == chunking.EmbedGraph {
-		s.First = table
+		s.First += table + int64(cfg.Vocab)*wide*width
 	}
 	for i := range cfg.Layers {
 		s.Layers = append(s.Layers, m.LayerElements(i)*width)
