@@ -98,6 +98,8 @@ type DraftRound struct {
 	// KV are the target's keys and values by kind: Result.KV. Rows from N on are
 	// not read.
 	KV map[LayerKind]KV
+
+	shift int // set by tests: moves the position
 }
 
 // DraftStep is one step of a round.
@@ -167,7 +169,7 @@ func (d *Drafter) step(ctx context.Context, round DraftRound, input []float32, t
 		tap = func(string, *Matrix) {}
 	}
 	p := &pass{config: c.Config, weights: weightReader{src: d.src}, dot: dot, tap: tap, kinds: round.KV, scores: scores}
-	p.begin(round.N, 1)
+	p.begin(round.N+round.shift, 1)
 	p.span = func(kind LayerKind) func(int) (int, int) {
 		first := 0
 		if kind == SlidingAttention {
