@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"github.com/smelt-go/smelt/internal/half"
+	"github.com/smelt-go/smelt/internal/kernel"
+	"github.com/smelt-go/smelt/internal/littleendian"
 )
 
 // AsType returns t cast to F16, BF16 or F32. The cast is lazy and streams: no
@@ -73,7 +75,7 @@ func (c *cast) WriteTo(w io.Writer) (int64, error) {
 		} else {
 			h := buf.h[:len(x)]
 			if c.dtype == F16 {
-				half.F32ToF16(h, x)
+				kernel.F32ToF16(h, x)
 			} else {
 				half.F32ToBF16(h, x)
 			}
@@ -97,7 +99,7 @@ func (c *cast) ReadFloat32(dst []float32, off int) error {
 	}
 	switch c.dtype {
 	case F16:
-		half.RoundF16(dst)
+		kernel.RoundF16(dst)
 	case BF16:
 		for i, f := range dst {
 			dst[i] = half.FromBF16(half.ToBF16(f))
@@ -110,7 +112,7 @@ func (c *cast) ReadFloat32(dst []float32, off int) error {
 // byte order differs.
 func bytes16(h []uint16) []byte {
 	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(h))), 2*len(h))
-	if !littleEndian {
+	if !littleendian.Host {
 		for i, v := range h {
 			binary.LittleEndian.PutUint16(b[2*i:], v)
 		}

@@ -7,7 +7,8 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/smelt-go/smelt/internal/half"
+	"github.com/smelt-go/smelt/internal/kernel"
+	"github.com/smelt-go/smelt/internal/littleendian"
 )
 
 // decodeFloat32 converts len(dst) elements of little-endian src. src may have
@@ -15,7 +16,7 @@ import (
 func decodeFloat32(dst []float32, dt DType, src []byte) error {
 	switch dt {
 	case F32:
-		if s, ok := view[float32](src); ok {
+		if s, ok := littleendian.View[float32](src); ok {
 			copy(dst, s)
 			return nil
 		}
@@ -23,9 +24,9 @@ func decodeFloat32(dst []float32, dt DType, src []byte) error {
 			dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
 		}
 	case BF16:
-		each16(dst, src, half.BF16ToF32)
+		each16(dst, src, kernel.BF16ToF32)
 	case F16:
-		each16(dst, src, half.F16ToF32)
+		each16(dst, src, kernel.F16ToF32)
 	case F64:
 		for i := range dst {
 			dst[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(src[8*i:])))
@@ -90,8 +91,8 @@ func readable(dt DType) bool {
 }
 
 // each16 converts 16-bit elements, through an aligned copy where needed.
-func each16(dst []float32, src []byte, convert func([]float32, []uint16) int) {
-	if s, ok := view[uint16](src); ok {
+func each16(dst []float32, src []byte, convert func([]float32, []uint16)) {
+	if s, ok := littleendian.View[uint16](src); ok {
 		convert(dst, s)
 		return
 	}
@@ -106,27 +107,12 @@ func each16(dst []float32, src []byte, convert func([]float32, []uint16) int) {
 	}
 }
 
-// littleEndian says that the host stores numbers as the format does.
-var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
-
-// view reinterprets little-endian bytes as numbers, if the host's byte order
-// and the bytes' alignment allow it.
-func view[T float32 | uint16 | int32 | int64](b []byte) ([]T, bool) {
-	var zero T
-	size := unsafe.Sizeof(zero)
-	p := unsafe.Pointer(unsafe.SliceData(b))
-	if !littleEndian || uintptr(p)%size != 0 {
-		return nil, false
-	}
-	return unsafe.Slice((*T)(p), uintptr(len(b))/size), true
-}
-
 // encode returns numbers as little-endian bytes, sharing memory where the host
 // allows it.
 func encode[T float32 | int32 | int64](data []T) []byte {
 	var zero T
 	size := int(unsafe.Sizeof(zero))
-	if littleEndian {
+	if littleendian.Host {
 		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(data))), len(data)*size)
 	}
 	b, err := binary.Append(make([]byte, 0, len(data)*size), binary.LittleEndian, data)

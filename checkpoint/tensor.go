@@ -126,6 +126,22 @@ func Raw(t Tensor) ([]byte, bool) {
 	return nil, false
 }
 
+// ReadRaw fills dst with raw little-endian bytes of t from byte off on. It may
+// be called by several goroutines at a time. A cast tensor has no raw bytes.
+func ReadRaw(t Tensor, dst []byte, off int64) error {
+	r, ok := t.(rawReader)
+	if !ok {
+		return tensorErrorf(t.Name(), "has no raw bytes to read")
+	}
+	if err := check(t); err != nil {
+		return err
+	}
+	if total := NumBytes(t); off < 0 || off > total || int64(len(dst)) > total-off {
+		return tensorErrorf(t.Name(), "read of bytes [%d, %d) of %d", off, off+int64(len(dst)), total)
+	}
+	return r.readRaw(dst, off)
+}
+
 // Release tells the system that the mapped pages of t are not needed for now,
 // which takes them out of the process's resident set. The tensor stays usable.
 // It does nothing for tensors that are not mapped.

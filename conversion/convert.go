@@ -57,7 +57,7 @@ func Convert(ctx context.Context, src, out string, o Options) (*Report, error) {
 	if err := s.scale(ctx, c, tok, o, rep); err != nil {
 		return nil, err
 	}
-	err = atomicdir.Write(out, o.Force, func(dir string) error { return s.write(ctx, dir, c, o, rep) })
+	err = atomicdir.Write(out, atomicdir.Options{Force: o.Force}, func(dir string) error { return s.write(ctx, dir, c, o, rep) })
 	if err != nil {
 		return nil, err
 	}

@@ -29,6 +29,36 @@ type RawConst interface {
 	Raw() []byte
 }
 
+// A ReadRange fills dst with packed bytes of a constant from offset off on. The
+// range lies within the constant and holds whole elements of whole bytes. It
+// may be called by several goroutines at a time.
+type ReadRange func(dst []byte, off int64) error
+
+// A RangeConst can give any part of its bytes, or says that it cannot.
+type RangeConst interface {
+	Const
+	Ranges() (ReadRange, bool)
+}
+
+// Ranges returns a way to read parts of c, if it is a RangeConst that has one
+// or has its bytes at hand.
+func Ranges(c Const) (ReadRange, bool) {
+	switch c := c.(type) {
+	case RangeConst:
+		return c.Ranges()
+	case RawConst:
+		b := c.Raw()
+		if c.Type().DType == String || int64(len(b)) != c.Type().NumBytes() {
+			return nil, false // whoever streams it finds out
+		}
+		return func(dst []byte, off int64) error {
+			copy(dst, b[off:])
+			return nil
+		}, true
+	}
+	return nil, false
+}
+
 // ConstBytes returns the packed bytes of c, without a copy where possible.
 func ConstBytes(c Const) ([]byte, error) {
 	if r, ok := c.(RawConst); ok {

@@ -379,3 +379,6 @@ type blobSource struct{ mil.Const }
 
 func (s blobSource) DType() milblob.DType { return forms[s.Type().DType].blob }
 func (s blobSource) Elements() int64      { return int64(s.Type().NumElements()) }
+
+// Ranges makes pieces of the constant readable, if they are.
+func (s blobSource) Ranges() (milblob.ReadRange, bool) { return mil.Ranges(s.Const) }

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"reflect"
+	"sync"
 
 	"github.com/smelt-go/smelt/coremlproto"
 	"github.com/smelt-go/smelt/internal/atomicdir"
+	"github.com/smelt-go/smelt/internal/diskspace"
 	"github.com/smelt-go/smelt/internal/milblob"
 	"github.com/smelt-go/smelt/mil"
 )
@@ -25,8 +26,12 @@ type WriteOptions struct {
 	Features map[string]Interface
 	// Force replaces an existing package.
 	Force bool
+	// NoSync does not wait until the package is on the disk: after a crash of the
+	// machine it may be damaged. It suits packages that are synced later.
+	NoSync bool
 	// Progress, if not nil, is called as constants stream into the weight file,
-	// in bytes. Shared constants count once.
+	// in bytes. Shared constants count once. Calls follow one another, but come
+	// from several goroutines.
 	Progress func(done, total int64)
 }
 
@@ -46,7 +51,7 @@ type Report struct {
 // cancelled, path is what it was before.
 func Write(ctx context.Context, path string, p *mil.Program, opts WriteOptions) (Report, error) {
 	var report Report
-	err := atomicdir.Write(path, opts.Force, func(dir string) (err error) {
+	err := atomicdir.Write(path, atomicdir.Options{Force: opts.Force, NoSync: opts.NoSync}, func(dir string) (err error) {
 		report, err = writeInto(ctx, dir, p, opts)
 		return err
 	})
@@ -81,16 +86,21 @@ func writeInto(ctx context.Context, dir string, p *mil.Program, opts WriteOption
 		return report, err
 	}
 	defer file.Close()
-	s := &store{ctx: ctx, w: milblob.NewWriter(file), progress: opts.Progress}
-	if s.progress != nil {
-		s.total = storedBytes(p, spec)
-	}
+	total := storedBytes(p, spec)
+	diskspace.Reserve(file, total)
+	s := &store{progress: opts.Progress, total: total}
+	s.w = milblob.NewWriter(file, milblob.Options{Check: ctx.Err, Wrote: s.wrote})
+	defer s.w.Close()
 	e := &encoder{ctx: ctx, spec: spec, store: s.add}
 	program, err := e.program(p)
 	if err != nil {
 		return report, err
 	}
-	if err := errors.Join(s.w.Finish(), file.Close()); err != nil {
+	if err := s.w.Finish(); err != nil {
+		return report, err
+	}
+	s.w.Close()
+	if err := file.Close(); err != nil {
 		return report, err
 	}
 	report.Ops, report.Blobs, report.Shared = e.ops, s.w.Count(), s.w.Saved()
@@ -135,16 +145,18 @@ func specFor(p *mil.Program, want int) (int, error) {
 	return want, nil
 }
 
-// store streams constants into the weight file.
+// store puts constants into the weight file.
 type store struct {
-	ctx         context.Context
-	w           *milblob.Writer
-	progress    func(done, total int64)
-	done, total int64
+	w        *milblob.Writer
+	progress func(done, total int64)
+	total    int64
+
+	mu   sync.Mutex
+	done int64
 }
 
-func (s *store) add(c mil.Const, t mil.TensorType) (uint64, error) {
-	return s.w.Add(identity(c), &progressSource{blobSource{c}, s})
+func (s *store) add(c mil.Const, _ mil.TensorType) (uint64, error) {
+	return s.w.Add(identity(c), blobSource{c})
 }
 
 // identity is a key for constants that are one object in memory.
@@ -155,38 +167,15 @@ func identity(c mil.Const) any {
 	return nil
 }
 
-// progressSource reports and checks for cancellation as it streams.
-type progressSource struct {
-	blobSource
-	s *store
-}
-
-func (p *progressSource) WriteTo(w io.Writer) (int64, error) {
-	return p.blobSource.WriteTo(&progressWriter{w, p.s})
-}
-
-type progressWriter struct {
-	w io.Writer
-	s *store
-}
-
-func (p *progressWriter) Write(b []byte) (int, error) {
-	const piece = 1 << 22 // large constants come in one call
-	written := 0
-	for {
-		if err := p.s.ctx.Err(); err != nil {
-			return written, err
-		}
-		n, err := p.w.Write(b[written:min(len(b), written+piece)])
-		written += n
-		p.s.done += int64(n)
-		if p.s.progress != nil {
-			p.s.progress(p.s.done, p.s.total)
-		}
-		if err != nil || written == len(b) {
-			return written, err
-		}
+// wrote reports progress.
+func (s *store) wrote(n int64) {
+	if s.progress == nil {
+		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.done += n
+	s.progress(s.done, s.total)
 }
 
 // storedBytes sums what will be streamed: each constant object once.

@@ -44,15 +44,16 @@ func (g *graph) linear(out, name string, x *mil.Value, bias, source bool) *mil.V
 // residual marks norms that read the residual stream, source those whose
 // result is added to it.
 func (g *graph) rms(out, weight string, x *mil.Value, residual, source bool) *mil.Value {
-	gain, err := g.m.gain(weight)
+	gains, err := g.m.gamma(weight)
 	if err != nil {
 		g.Fail(err)
+		return x
 	}
-	gamma := g.Const(weight, g.m.gammaConst(weight, twice(gain)))
+	gamma := g.Const(weight, gains)
 	if source {
 		g.Tag(gamma, "residual", "source")
 	}
-	return g.rmsWith(out, x, gamma, len(gain), residual)
+	return g.rmsWith(out, x, gamma, gains.Type().NumElements()/2, residual)
 }
 
 // rmsPlain is RMSNorm without gains.
@@ -79,6 +80,18 @@ func (g *graph) rmsWith(out string, x, gamma *mil.Value, n int, residual bool) *
 		g.Tag(ln, "residual", "norm")
 	}
 	return g.sliceAxis(out, ln, last, 0, n)
+}
+
+// gamma is a norm's gains twice over, read once.
+func (m *Model) gamma(name string) (mil.Const, error) {
+	if c, ok := m.consts["gamma:"+name]; ok {
+		return c, nil
+	}
+	gain, err := m.gain(name)
+	if err != nil {
+		return nil, err
+	}
+	return m.gammaConst(name, twice(gain)), nil
 }
 
 // gammaConst shares the doubled gains of a norm between functions.

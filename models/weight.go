@@ -1,61 +1,12 @@
 package models
 
 import (
-	"bufio"
-	"encoding/binary"
 	"fmt"
-	"io"
-	"math"
 	"slices"
 	"strings"
 
 	"github.com/smelt-go/smelt/checkpoint"
-	"github.com/smelt-go/smelt/mil"
 )
-
-// weight presents a checkpoint tensor as an fp32 constant. It reads the
-// tensor piecewise whenever it is written, and releases its pages after.
-type weight struct{ t checkpoint.Tensor }
-
-// Type returns fp32 with the tensor's shape.
-func (w *weight) Type() mil.TensorType { return mil.T(mil.Float32, w.t.Shape()...) }
-
-// Name is the tensor's name in the checkpoint.
-func (w *weight) Name() string { return w.t.Name() }
-
-// ReadFloat32 fills dst with elements [off, off+len(dst)). A NaN or an
-// infinity is an error.
-func (w *weight) ReadFloat32(dst []float32, off int) error {
-	if err := w.t.ReadFloat32(dst, off); err != nil {
-		return err
-	}
-	for i, x := range dst {
-		if math.Float32bits(x)&0x7f800000 == 0x7f800000 {
-			return fmt.Errorf("models: tensor %q: element %d is %v (a damaged or diverged checkpoint?)", w.t.Name(), off+i, x)
-		}
-	}
-	return nil
-}
-
-// WriteTo writes little-endian float32 elements.
-func (w *weight) WriteTo(out io.Writer) (int64, error) {
-	defer checkpoint.Release(w.t)
-	const piece = 1 << 16
-	buf := make([]float32, piece)
-	bw := bufio.NewWriterSize(out, 4*piece)
-	n, total := checkpoint.NumElements(w.t), int64(0)
-	for off := 0; off < n; off += piece {
-		b := buf[:min(piece, n-off)]
-		if err := w.ReadFloat32(b, off); err != nil {
-			return total, err
-		}
-		if err := binary.Write(bw, binary.LittleEndian, b); err != nil {
-			return total, err
-		}
-		total += int64(4 * len(b))
-	}
-	return total, bw.Flush()
-}
 
 // gain reads a norm's weights and adds the architecture's offset.
 func (m *Model) gain(name string) ([]float64, error) {

@@ -14,10 +14,20 @@ import (
 	"path/filepath"
 )
 
+// Options says how a directory appears.
+type Options struct {
+	// Force replaces an existing directory.
+	Force bool
+	// NoSync leaves it to the system when data reach the disk: after a crash of
+	// the machine the directory may be there without them. It suits a directory
+	// inside of one that is synced later.
+	NoSync bool
+}
+
 // Write creates the directory path with what fill puts into the directory it is
-// given. An existing path is refused unless force is set. When fill fails, path is
-// left as it was. Two writers of the same path at a time are not supported.
-func Write(path string, force bool, fill func(dir string) error) (err error) {
+// given. An existing path is refused unless o.Force is set. When fill fails, path
+// is left as it was. Two writers of the same path at a time are not supported.
+func Write(path string, o Options, fill func(dir string) error) (err error) {
 	path = filepath.Clean(path)
 	parent, base := filepath.Split(path)
 	if base == "" || base == "." || base == ".." || base == string(filepath.Separator) {
@@ -29,7 +39,7 @@ func Write(path string, force bool, fill func(dir string) error) (err error) {
 	if err != nil {
 		return err
 	}
-	if exists && !force {
+	if exists && !o.Force {
 		return fmt.Errorf("%s: %w (pass force to replace it)", path, fs.ErrExist)
 	}
 	if err := os.RemoveAll(partial); err != nil {
@@ -46,8 +56,10 @@ func Write(path string, force bool, fill func(dir string) error) (err error) {
 	if err := fill(partial); err != nil {
 		return err
 	}
-	if err := syncTree(partial); err != nil {
-		return fmt.Errorf("%s: sync: %w", path, err)
+	if !o.NoSync {
+		if err := syncTree(partial); err != nil {
+			return fmt.Errorf("%s: sync: %w", path, err)
+		}
 	}
 	if exists {
 		if err := os.Rename(path, old); err != nil {
@@ -60,8 +72,10 @@ func Write(path string, force bool, fill func(dir string) error) (err error) {
 		}
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if err := syncPath(filepath.Dir(path)); err != nil {
-		return fmt.Errorf("%s: sync: %w", path, err)
+	if !o.NoSync {
+		if err := syncPath(filepath.Dir(path)); err != nil {
+			return fmt.Errorf("%s: sync: %w", path, err)
+		}
 	}
 	if err := os.RemoveAll(old); err != nil {
 		return fmt.Errorf("%s: remove the replaced one: %w", path, err)

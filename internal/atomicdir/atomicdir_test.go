@@ -38,23 +38,23 @@ func onlyEntry(t *testing.T, parent, name string) {
 func TestWrite(t *testing.T) {
 	parent := t.TempDir()
 	path := filepath.Join(parent, "x.d")
-	if err := Write(path, false, put("one")); err != nil {
+	if err := Write(path, Options{}, put("one")); err != nil {
 		t.Fatal(err)
 	}
-	if err := Write(path, false, put("two")); !errors.Is(err, fs.ErrExist) {
+	if err := Write(path, Options{}, put("two")); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("existing directory: %v", err)
 	}
 	if got := content(t, path); got != "one" {
 		t.Errorf("refused write left %q", got)
 	}
-	if err := Write(path, true, put("two")); err != nil {
+	if err := Write(path, Options{Force: true}, put("two")); err != nil {
 		t.Fatal(err)
 	}
 	if got := content(t, path); got != "two" {
 		t.Errorf("forced write left %q", got)
 	}
 	boom := errors.New("boom")
-	if err := Write(path, true, func(dir string) error { _ = put("x")(dir); return boom }); !errors.Is(err, boom) {
+	if err := Write(path, Options{Force: true}, func(dir string) error { _ = put("x")(dir); return boom }); !errors.Is(err, boom) {
 		t.Errorf("failing fill: %v", err)
 	}
 	if got := content(t, path); got != "two" {
@@ -75,13 +75,13 @@ func TestWriteAfterKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Killed between the two renames: the old content counts as existing.
-	if err := Write(path, false, put("after")); !errors.Is(err, fs.ErrExist) {
+	if err := Write(path, Options{}, put("after")); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("after a kill: %v", err)
 	}
 	if got := content(t, path); got != "before" {
 		t.Errorf("recovered %q", got)
 	}
-	if err := Write(path, true, put("after")); err != nil {
+	if err := Write(path, Options{Force: true}, put("after")); err != nil {
 		t.Fatal(err)
 	}
 	onlyEntry(t, parent, "x")
@@ -89,7 +89,7 @@ func TestWriteAfterKill(t *testing.T) {
 
 func TestWriteRefusesNames(t *testing.T) {
 	for _, p := range []string{"", ".", "..", "/", "a/.."} {
-		if err := Write(p, true, put("x")); err == nil || !strings.Contains(err.Error(), "not a name") {
+		if err := Write(p, Options{Force: true}, put("x")); err == nil || !strings.Contains(err.Error(), "not a name") {
 			t.Errorf("%q: %v", p, err)
 		}
 	}

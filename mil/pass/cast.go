@@ -13,9 +13,10 @@ const FP16Max = 65504
 
 // A CastConst is a lazy floating point constant: Src times Factor, rounded
 // once to To (nearest even). It holds no data; every WriteTo streams Src
-// through a buffer of fixed size. Src may be fp16, bf16, fp32 or fp64.
+// through a buffer of fixed size. Src may be fp16, bf16, fp32 or fp64. If parts
+// of Src can be read, so can parts of the CastConst.
 //
-// WriteTo fails on a NaN, on an infinity and on a result beyond To's finite
+// WriteTo and what Ranges returns fail on a NaN, on an infinity and on a result beyond To's finite
 // range, naming the constant and the element.
 type CastConst struct {
 	Src    mil.Const
@@ -43,14 +44,26 @@ type castKey struct {
 
 // WriteTo streams the converted elements.
 func (c *CastConst) WriteTo(w io.Writer) (int64, error) {
-	cw := &castWriter{c: c, w: w}
-	if err := cw.init(); err != nil {
+	if err := c.check(); err != nil {
 		return 0, err
 	}
+	if read, ok := c.Ranges(); ok {
+		return c.writeRanges(w, read)
+	}
+	cw := &castWriter{c: c, w: w}
+	cw.init()
 	if _, err := c.Src.WriteTo(cw); err != nil {
 		return cw.written, err
 	}
 	return cw.written, cw.finish()
+}
+
+func (c *CastConst) check() error {
+	d := c.Src.Type().DType
+	if !castable(d) || c.To != mil.Float16 && c.To != mil.Float32 {
+		return fmt.Errorf("pass: const %q: no conversion from %v to %v", c.Name, d, c.To)
+	}
+	return nil
 }
 
 // Cast converts a floating point constant lazily to fp16 or fp32. Conversions

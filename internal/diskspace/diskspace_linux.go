@@ -1,0 +1,16 @@
+package diskspace
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Reserve asks for room for size bytes in an empty file, which may grow to that
+// size. It is a hint: a file system that cannot do it, or has no room, leaves
+// the file as it is, and writing finds out.
+func Reserve(f *os.File, size int64) {
+	if size > 0 {
+		_ = unix.Fallocate(int(f.Fd()), 0, 0, size)
+	}
+}
