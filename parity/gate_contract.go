@@ -116,19 +116,30 @@ func disagreements(c *chunking.Contract, want *reference.Config) []string {
 			out = append(out, fmt.Sprintf("contract: attention %s is missing", kind))
 			continue
 		}
-		rope, window := want.FullRope, 0
+		rope, window, heads, dim := want.FullRope, 0, want.FullKVHeads, want.FullHeadDim
 		if kind == models.Sliding {
-			rope, window = want.SlidingRope, want.Window
+			rope, window, heads, dim = want.SlidingRope, want.Window, want.KVHeads, want.HeadDim
 		}
 		differ(fmt.Sprintf("window of %s layers", kind), a.Window, window)
-		if i := ropeDiffers(a.InvFreq, rope, want.HeadDim); i >= 0 {
+		differ(fmt.Sprintf("num_key_value_heads of %s layers", kind), a.KVHeads, heads)
+		differ(fmt.Sprintf("head_dim of %s layers", kind), a.HeadDim, dim)
+		freq := rope.Frequencies(a.HeadDim)
+		if i := ropeDiffers(a.InvFreq, freq); i >= 0 {
 			out = append(out, fmt.Sprintf("contract: RoPE of %s layers: frequency %d is %g, config.json implies %g (theta %g)",
-				kind, i, a.InvFreq[i], ropeFrequency(rope, i, want.HeadDim), rope.Theta))
+				kind, i, a.InvFreq[i], freq[i], rope.Theta))
 		}
 	}
 	scale := float64(want.EmbedScale) * c.ResidualScale
 	if math.Abs(c.Embedding.Scale-scale) > 1e-6*scale {
 		out = append(out, fmt.Sprintf("contract: embedding scale is %g, config.json and the residual scale imply %g", c.Embedding.Scale, scale))
+	}
+	for i, source := range want.KVSource {
+		if got := m.KVSource; i < len(got) && got[i] != source || got == nil && source != i {
+			out = append(out, fmt.Sprintf("contract: layer %d does not read the keys and values of layer %d, as config.json implies", i, source))
+		}
+	}
+	if p := c.PerLayer; p != nil {
+		differ("the width of per-layer embeddings", p.Dim, want.PerLayer.Width)
 	}
 	if c.Mask.Blocked > -1e3 {
 		out = append(out, fmt.Sprintf("contract: mask value %g does not block (want -1000 or less)", c.Mask.Blocked))
@@ -136,34 +147,12 @@ func disagreements(c *chunking.Contract, want *reference.Config) []string {
 	return out
 }
 
-// ropeDiffers is the first frequency that is not what rope says, or -1.
-func ropeDiffers(freq []float32, rope reference.Rope, headDim int) int {
+// ropeDiffers is the first frequency that is not the one wanted, or -1.
+func ropeDiffers(freq, want []float32) int {
 	for i, f := range freq {
-		if w := ropeFrequency(rope, i, headDim); math.Abs(float64(f)-w) > 1e-5*w {
+		if w := float64(want[i]); math.Abs(float64(f)-w) > 1e-5*w {
 			return i
 		}
 	}
 	return -1
-}
-
-// ropeFrequency is frequency i in radians per position: θ^(-2i/d), then the
-// scaling that config.json names.
-func ropeFrequency(r reference.Rope, i, d int) float64 {
-	f := math.Pow(r.Theta, -2*float64(i)/float64(d))
-	switch r.Type {
-	case "linear":
-		return f / r.Factor
-	case "llama3":
-		// turns the frequency makes over the original context
-		turns := float64(r.OriginalMaxPositions) * f / (2 * math.Pi)
-		switch {
-		case turns < r.LowFreqFactor:
-			return f / r.Factor
-		case turns > r.HighFreqFactor:
-			return f
-		}
-		keep := (turns - r.LowFreqFactor) / (r.HighFreqFactor - r.LowFreqFactor)
-		return (1-keep)*f/r.Factor + keep*f
-	}
-	return f
 }
