@@ -30,6 +30,9 @@ class Worker:
             self.errors = (self.errors + [line.rstrip()])[-5:]
 
     def ask(self, op, **args):
+        """Sends a request and returns the answer. Its cpu is the processor
+        time that the process took meanwhile, in seconds."""
+        before = cpu_seconds(self.process.pid)
         try:
             self.process.stdin.write(json.dumps({"op": op} | args) + "\n")
             self.process.stdin.flush()
@@ -43,6 +46,7 @@ class Worker:
         answer = json.loads(line)
         if "error" in answer:
             raise Missing(f"{self.name}: {answer['error']}")
+        answer["cpu"] = cpu_seconds(self.process.pid) - before
         return answer
 
     def memory(self):
@@ -55,6 +59,15 @@ class Worker:
         except (OSError, subprocess.TimeoutExpired):
             self.process.kill()
             self.process.wait()
+
+
+def cpu_seconds(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            fields = f.read().rsplit(")", 1)[1].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory(pid):

@@ -3,6 +3,7 @@ directory: virtual environments of the peers, models, GGUF files, bundles."""
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -190,3 +191,11 @@ def weight_bytes(bundle):
     for dir, _, names in os.walk(bundle):
         total += sum(os.path.getsize(os.path.join(dir, n)) for n in names if n == "weight.bin")
     return total
+
+
+def cache_bytes(bundle):
+    """The bytes of a bundle's key-value cache as declared, in fp16."""
+    with open(os.path.join(bundle, "contract.json")) as f:
+        contract = json.load(f)
+    return sum(2 * math.prod(p["shape"]) for chunk in contract["chunks"] for p in chunk["functions"][0]["inputs"]
+               if p["role"] in ("key_cache", "value_cache"))

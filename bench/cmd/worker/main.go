@@ -30,6 +30,7 @@ type request struct {
 	N       int     `json:"n"`
 	K       int     `json:"k"`
 	Reps    int     `json:"reps"`
+	Every   bool    `json:"every"`
 	Bytes   int64   `json:"bytes"`
 }
 

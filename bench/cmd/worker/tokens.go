@@ -59,14 +59,19 @@ func (w *worker) close() error {
 var errClosed = errors.New("worker: open a bundle first")
 
 // prefill empties the session and feeds r.IDs in the largest pieces the bundle
-// has a function for.
+// has a function for. r.Every asks for what the head says after every token, not
+// only the last.
 func (w *worker) prefill(r *request) (answer, error) {
 	if w.session == nil {
 		return nil, errClosed
 	}
 	w.session.Reset()
+	var each func(engine.Row) error
+	if r.Every {
+		each = func(engine.Row) error { return nil }
+	}
 	start := time.Now()
-	row, err := w.session.Prefill(r.IDs, nil)
+	row, err := w.session.Prefill(r.IDs, each)
 	if err != nil {
 		return nil, err
 	}
