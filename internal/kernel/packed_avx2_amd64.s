@@ -538,6 +538,39 @@ scale:
 	VMULPS       Y5, Y4, Y4
 
 round:
+	TESTL        $0x00000010, 120(AX)
+	JZ           slow
+	MOVQ         136(AX), R8
+	VBROADCASTSS (R8), Y5
+	VBROADCASTSS 4(R8), Y6
+	VBROADCASTSS 8(R8), Y7
+	VPAND        Y5, Y3, Y8
+	VMAXPS       Y6, Y8, Y8
+	VFMADD231PS  Y7, Y8, Y3
+	VFNMADD231PS Y7, Y8, Y3
+	VPAND        Y5, Y4, Y8
+	VMAXPS       Y6, Y8, Y8
+	VFMADD231PS  Y7, Y8, Y4
+	VFNMADD231PS Y7, Y8, Y4
+	TESTL        $0x00000002, 120(AX)
+	JZ           steps
+	MOVQ         DI, R8
+	ADDQ         80(AX), R8
+	VBROADCASTSS (R8), Y8
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS (R8), Y8
+	VADDPS       Y8, Y4, Y4
+	VPAND        Y5, Y3, Y8
+	VMAXPS       Y6, Y8, Y8
+	VFMADD231PS  Y7, Y8, Y3
+	VFNMADD231PS Y7, Y8, Y3
+	VPAND        Y5, Y4, Y5
+	VMAXPS       Y6, Y5, Y5
+	VFMADD231PS  Y7, Y5, Y4
+	VFNMADD231PS Y7, Y5, Y4
+	JMP          steps
+
+slow:
 	TESTL        $0x00000004, 120(AX)
 	JZ           notF16
 	VCVTPS2PH    $0x00, Y3, X3
@@ -707,6 +740,59 @@ scale:
 	VMULPS       Y9, Y8, Y8
 
 round:
+	TESTL        $0x00000010, 120(AX)
+	JZ           slow
+	MOVQ         136(AX), R10
+	VBROADCASTSS (R10), Y9
+	VBROADCASTSS 4(R10), Y10
+	VBROADCASTSS 8(R10), Y11
+	VPAND        Y9, Y5, Y12
+	VMAXPS       Y10, Y12, Y12
+	VFMADD231PS  Y11, Y12, Y5
+	VFNMADD231PS Y11, Y12, Y5
+	VPAND        Y9, Y6, Y12
+	VMAXPS       Y10, Y12, Y12
+	VFMADD231PS  Y11, Y12, Y6
+	VFNMADD231PS Y11, Y12, Y6
+	VPAND        Y9, Y7, Y12
+	VMAXPS       Y10, Y12, Y12
+	VFMADD231PS  Y11, Y12, Y7
+	VFNMADD231PS Y11, Y12, Y7
+	VPAND        Y9, Y8, Y12
+	VMAXPS       Y10, Y12, Y12
+	VFMADD231PS  Y11, Y12, Y8
+	VFNMADD231PS Y11, Y12, Y8
+	TESTL        $0x00000002, 120(AX)
+	JZ           steps
+	MOVQ         R8, R10
+	ADDQ         80(AX), R10
+	VBROADCASTSS (R10), Y12
+	VADDPS       Y12, Y5, Y5
+	VBROADCASTSS (R10), Y12
+	VADDPS       Y12, Y6, Y6
+	VBROADCASTSS (R10)(R9*1), Y12
+	VADDPS       Y12, Y7, Y7
+	VBROADCASTSS (R10)(R9*1), Y12
+	VADDPS       Y12, Y8, Y8
+	VPAND        Y9, Y5, Y12
+	VMAXPS       Y10, Y12, Y12
+	VFMADD231PS  Y11, Y12, Y5
+	VFNMADD231PS Y11, Y12, Y5
+	VPAND        Y9, Y6, Y12
+	VMAXPS       Y10, Y12, Y12
+	VFMADD231PS  Y11, Y12, Y6
+	VFNMADD231PS Y11, Y12, Y6
+	VPAND        Y9, Y7, Y12
+	VMAXPS       Y10, Y12, Y12
+	VFMADD231PS  Y11, Y12, Y7
+	VFNMADD231PS Y11, Y12, Y7
+	VPAND        Y9, Y8, Y9
+	VMAXPS       Y10, Y9, Y9
+	VFMADD231PS  Y11, Y9, Y8
+	VFNMADD231PS Y11, Y9, Y8
+	JMP          steps
+
+slow:
 	TESTL        $0x00000004, 120(AX)
 	JZ           notF16
 	VCVTPS2PH    $0x00, Y5, X5
@@ -1064,6 +1150,39 @@ scale:
 	VMULPS       Y4, Y3, Y3
 
 round:
+	TESTL        $0x00000010, 120(AX)
+	JZ           slow
+	MOVQ         136(AX), R9
+	VBROADCASTSS (R9), Y4
+	VBROADCASTSS 4(R9), Y5
+	VBROADCASTSS 8(R9), Y6
+	VPAND        Y4, Y2, Y7
+	VMAXPS       Y5, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y2
+	VFNMADD231PS Y6, Y7, Y2
+	VPAND        Y4, Y3, Y7
+	VMAXPS       Y5, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y3
+	VFNMADD231PS Y6, Y7, Y3
+	TESTL        $0x00000002, 120(AX)
+	JZ           steps
+	MOVQ         R8, R9
+	ADDQ         80(AX), R9
+	VBROADCASTSS (R9), Y7
+	VADDPS       Y7, Y2, Y2
+	VBROADCASTSS (R9), Y7
+	VADDPS       Y7, Y3, Y3
+	VPAND        Y4, Y2, Y7
+	VMAXPS       Y5, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y2
+	VFNMADD231PS Y6, Y7, Y2
+	VPAND        Y4, Y3, Y4
+	VMAXPS       Y5, Y4, Y4
+	VFMADD231PS  Y6, Y4, Y3
+	VFNMADD231PS Y6, Y4, Y3
+	JMP          steps
+
+slow:
 	TESTL        $0x00000004, 120(AX)
 	JZ           notF16
 	VCVTPS2PH    $0x00, Y2, X2
@@ -1235,6 +1354,59 @@ scale:
 	VMULPS       Y8, Y7, Y7
 
 round:
+	TESTL        $0x00000010, 120(AX)
+	JZ           slow
+	MOVQ         136(AX), R11
+	VBROADCASTSS (R11), Y8
+	VBROADCASTSS 4(R11), Y9
+	VBROADCASTSS 8(R11), Y10
+	VPAND        Y8, Y4, Y11
+	VMAXPS       Y9, Y11, Y11
+	VFMADD231PS  Y10, Y11, Y4
+	VFNMADD231PS Y10, Y11, Y4
+	VPAND        Y8, Y5, Y11
+	VMAXPS       Y9, Y11, Y11
+	VFMADD231PS  Y10, Y11, Y5
+	VFNMADD231PS Y10, Y11, Y5
+	VPAND        Y8, Y6, Y11
+	VMAXPS       Y9, Y11, Y11
+	VFMADD231PS  Y10, Y11, Y6
+	VFNMADD231PS Y10, Y11, Y6
+	VPAND        Y8, Y7, Y11
+	VMAXPS       Y9, Y11, Y11
+	VFMADD231PS  Y10, Y11, Y7
+	VFNMADD231PS Y10, Y11, Y7
+	TESTL        $0x00000002, 120(AX)
+	JZ           steps
+	MOVQ         R9, R11
+	ADDQ         80(AX), R11
+	VBROADCASTSS (R11), Y11
+	VADDPS       Y11, Y4, Y4
+	VBROADCASTSS (R11), Y11
+	VADDPS       Y11, Y5, Y5
+	VBROADCASTSS (R11)(R10*1), Y11
+	VADDPS       Y11, Y6, Y6
+	VBROADCASTSS (R11)(R10*1), Y11
+	VADDPS       Y11, Y7, Y7
+	VPAND        Y8, Y4, Y11
+	VMAXPS       Y9, Y11, Y11
+	VFMADD231PS  Y10, Y11, Y4
+	VFNMADD231PS Y10, Y11, Y4
+	VPAND        Y8, Y5, Y11
+	VMAXPS       Y9, Y11, Y11
+	VFMADD231PS  Y10, Y11, Y5
+	VFNMADD231PS Y10, Y11, Y5
+	VPAND        Y8, Y6, Y11
+	VMAXPS       Y9, Y11, Y11
+	VFMADD231PS  Y10, Y11, Y6
+	VFNMADD231PS Y10, Y11, Y6
+	VPAND        Y8, Y7, Y8
+	VMAXPS       Y9, Y8, Y8
+	VFMADD231PS  Y10, Y8, Y7
+	VFNMADD231PS Y10, Y8, Y7
+	JMP          steps
+
+slow:
 	TESTL        $0x00000004, 120(AX)
 	JZ           notF16
 	VCVTPS2PH    $0x00, Y4, X4
@@ -1948,6 +2120,9 @@ step2:
 	JMP         done
 
 mode3:
+	CMPL 120(AX), $0x00000005
+	JNE  mode4
+
 block3:
 	VBROADCASTSS (SI), Y2
 	MOVQ         SI, DI
@@ -1977,6 +2152,85 @@ step3:
 	ADDQ        $0x00000004, SI
 	DECQ        88(AX)
 	JNZ         block3
+	JMP         done
+
+mode4:
+	CMPL         120(AX), $0x00000010
+	JNE          mode5
+	MOVQ         136(AX), DI
+	VBROADCASTSS (DI), Y3
+	VBROADCASTSS 4(DI), Y4
+	VBROADCASTSS 8(DI), Y5
+
+block4:
+	VBROADCASTSS (SI), Y2
+	MOVQ         96(AX), DI
+
+step4:
+	VPMOVSXBD    (CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y3, Y6, Y7
+	VMAXPS       Y4, Y7, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  (BX), Y6, Y0
+	VPMOVSXBD    8(CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y3, Y6, Y7
+	VMAXPS       Y4, Y7, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  32(BX), Y6, Y1
+	ADDQ         $0x00000040, BX
+	ADDQ         DX, CX
+	DECQ         DI
+	JNZ          step4
+	ADDQ         $0x00000004, SI
+	DECQ         88(AX)
+	JNZ          block4
+	JMP          done
+
+mode5:
+	MOVQ         136(AX), DI
+	VBROADCASTSS (DI), Y4
+	VBROADCASTSS 4(DI), Y5
+	VBROADCASTSS 8(DI), Y6
+
+block5:
+	VBROADCASTSS (SI), Y2
+	MOVQ         SI, DI
+	ADDQ         80(AX), DI
+	VBROADCASTSS (DI), Y3
+	MOVQ         96(AX), DI
+
+step5:
+	VPMOVSXBD    (CX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VSUBPS       Y3, Y7, Y7
+	VMULPS       Y2, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VFMADD231PS  (BX), Y7, Y0
+	VPMOVSXBD    8(CX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VSUBPS       Y3, Y7, Y7
+	VMULPS       Y2, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VFMADD231PS  32(BX), Y7, Y1
+	ADDQ         $0x00000040, BX
+	ADDQ         DX, CX
+	DECQ         DI
+	JNZ          step5
+	ADDQ         $0x00000004, SI
+	DECQ         88(AX)
+	JNZ          block5
 
 done:
 	MOVQ         (AX), CX
@@ -2133,6 +2387,9 @@ step2:
 	JMP         done
 
 mode3:
+	CMPL 120(AX), $0x00000005
+	JNE  mode4
+
 block3:
 	VBROADCASTSS (DI), Y4
 	MOVQ         DI, R9
@@ -2180,6 +2437,126 @@ step3:
 	ADDQ        $0x00000004, DI
 	DECQ        88(AX)
 	JNZ         block3
+	JMP         done
+
+mode4:
+	CMPL         120(AX), $0x00000010
+	JNE          mode5
+	MOVQ         136(AX), R9
+	VBROADCASTSS (R9), Y6
+	VBROADCASTSS 4(R9), Y7
+	VBROADCASTSS 8(R9), Y8
+
+block4:
+	VBROADCASTSS (DI), Y4
+	VBROADCASTSS (DI)(R8*1), Y5
+	MOVQ         96(AX), R9
+
+step4:
+	VMOVUPS      (SI), Y9
+	VPMOVSXBD    (DX), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y4, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y0
+	VPMOVSXBD    (DX)(CX*1), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y5, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y2
+	VMOVUPS      32(SI), Y9
+	VPMOVSXBD    8(DX), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y4, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y1
+	VPMOVSXBD    8(DX)(CX*1), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y5, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y3
+	ADDQ         $0x00000040, SI
+	ADDQ         BX, DX
+	DECQ         R9
+	JNZ          step4
+	ADDQ         $0x00000004, DI
+	DECQ         88(AX)
+	JNZ          block4
+	JMP          done
+
+mode5:
+	MOVQ         136(AX), R9
+	VBROADCASTSS (R9), Y8
+	VBROADCASTSS 4(R9), Y9
+	VBROADCASTSS 8(R9), Y10
+
+block5:
+	VBROADCASTSS (DI), Y4
+	MOVQ         DI, R9
+	ADDQ         80(AX), R9
+	VBROADCASTSS (R9), Y6
+	VBROADCASTSS (DI)(R8*1), Y5
+	VBROADCASTSS (R9)(R8*1), Y7
+	MOVQ         96(AX), R9
+
+step5:
+	VMOVUPS      (SI), Y11
+	VPMOVSXBD    (DX), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y6, Y12, Y12
+	VMULPS       Y4, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y0
+	VPMOVSXBD    (DX)(CX*1), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y7, Y12, Y12
+	VMULPS       Y5, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y2
+	VMOVUPS      32(SI), Y11
+	VPMOVSXBD    8(DX), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y6, Y12, Y12
+	VMULPS       Y4, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y1
+	VPMOVSXBD    8(DX)(CX*1), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y7, Y12, Y12
+	VMULPS       Y5, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y3
+	ADDQ         $0x00000040, SI
+	ADDQ         BX, DX
+	DECQ         R9
+	JNZ          step5
+	ADDQ         $0x00000004, DI
+	DECQ         88(AX)
+	JNZ          block5
 
 done:
 	MOVQ         (AX), CX
@@ -2600,39 +2977,50 @@ step3:
 	JMP         done
 
 mode4:
-	CMPL 120(AX), $0x00000002
-	JNE  mode5
+	CMPL         120(AX), $0x00000010
+	JNE          mode5
+	MOVQ         136(AX), DI
+	VBROADCASTSS (DI), Y3
+	VBROADCASTSS 4(DI), Y4
+	VBROADCASTSS 8(DI), Y5
 
 block4:
 	VBROADCASTSS (SI), Y2
-	MOVQ         SI, DI
-	ADDQ         80(AX), DI
-	VBROADCASTSS (DI), Y3
 	MOVQ         96(AX), DI
 
 step4:
-	VPMOVZXBD   (CX), Y4
-	VCVTDQ2PS   Y4, Y4
-	VMULPS      Y2, Y4, Y4
-	VADDPS      Y3, Y4, Y4
-	VFMADD231PS (BX), Y4, Y0
-	VPMOVZXBD   8(CX), Y4
-	VCVTDQ2PS   Y4, Y4
-	VMULPS      Y2, Y4, Y4
-	VADDPS      Y3, Y4, Y4
-	VFMADD231PS 32(BX), Y4, Y1
-	ADDQ        $0x00000040, BX
-	ADDQ        DX, CX
-	DECQ        DI
-	JNZ         step4
-	ADDQ        $0x00000004, SI
-	DECQ        88(AX)
-	JNZ         block4
-	JMP         done
+	VPMOVZXBD    (CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y3, Y6, Y7
+	VMAXPS       Y4, Y7, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  (BX), Y6, Y0
+	VPMOVZXBD    8(CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y3, Y6, Y7
+	VMAXPS       Y4, Y7, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  32(BX), Y6, Y1
+	ADDQ         $0x00000040, BX
+	ADDQ         DX, CX
+	DECQ         DI
+	JNZ          step4
+	ADDQ         $0x00000004, SI
+	DECQ         88(AX)
+	JNZ          block4
+	JMP          done
 
 mode5:
-	CMPL 120(AX), $0x00000006
-	JNE  mode6
+	CMPL         120(AX), $0x00000011
+	JNE          mode6
+	MOVQ         136(AX), DI
+	VBROADCASTSS (DI), Y4
+	VBROADCASTSS 4(DI), Y5
+	VBROADCASTSS 8(DI), Y6
 
 block5:
 	VBROADCASTSS (SI), Y2
@@ -2642,6 +3030,76 @@ block5:
 	MOVQ         96(AX), DI
 
 step5:
+	VPMOVZXBD    (CX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VSUBPS       Y3, Y7, Y7
+	VMULPS       Y2, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VFMADD231PS  (BX), Y7, Y0
+	VPMOVZXBD    8(CX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VSUBPS       Y3, Y7, Y7
+	VMULPS       Y2, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VFMADD231PS  32(BX), Y7, Y1
+	ADDQ         $0x00000040, BX
+	ADDQ         DX, CX
+	DECQ         DI
+	JNZ          step5
+	ADDQ         $0x00000004, SI
+	DECQ         88(AX)
+	JNZ          block5
+	JMP          done
+
+mode6:
+	CMPL 120(AX), $0x00000002
+	JNE  mode7
+
+block6:
+	VBROADCASTSS (SI), Y2
+	MOVQ         SI, DI
+	ADDQ         80(AX), DI
+	VBROADCASTSS (DI), Y3
+	MOVQ         96(AX), DI
+
+step6:
+	VPMOVZXBD   (CX), Y4
+	VCVTDQ2PS   Y4, Y4
+	VMULPS      Y2, Y4, Y4
+	VADDPS      Y3, Y4, Y4
+	VFMADD231PS (BX), Y4, Y0
+	VPMOVZXBD   8(CX), Y4
+	VCVTDQ2PS   Y4, Y4
+	VMULPS      Y2, Y4, Y4
+	VADDPS      Y3, Y4, Y4
+	VFMADD231PS 32(BX), Y4, Y1
+	ADDQ        $0x00000040, BX
+	ADDQ        DX, CX
+	DECQ        DI
+	JNZ         step6
+	ADDQ        $0x00000004, SI
+	DECQ        88(AX)
+	JNZ         block6
+	JMP         done
+
+mode7:
+	CMPL 120(AX), $0x00000006
+	JNE  mode8
+
+block7:
+	VBROADCASTSS (SI), Y2
+	MOVQ         SI, DI
+	ADDQ         80(AX), DI
+	VBROADCASTSS (DI), Y3
+	MOVQ         96(AX), DI
+
+step7:
 	VPMOVZXBD   (CX), Y4
 	VCVTDQ2PS   Y4, Y4
 	VMULPS      Y2, Y4, Y4
@@ -2663,13 +3121,15 @@ step5:
 	ADDQ        $0x00000040, BX
 	ADDQ        DX, CX
 	DECQ        DI
-	JNZ         step5
+	JNZ         step7
 	ADDQ        $0x00000004, SI
 	DECQ        88(AX)
-	JNZ         block5
+	JNZ         block7
 	JMP         done
 
-mode6:
+mode8:
+	CMPL         120(AX), $0x0000000a
+	JNE          mode9
 	MOVL         $0x00000001, DI
 	VMOVD        DI, X2
 	VBROADCASTSS X2, Y4
@@ -2680,14 +3140,14 @@ mode6:
 	VMOVD        DI, X2
 	VBROADCASTSS X2, Y6
 
-block6:
+block8:
 	VBROADCASTSS (SI), Y2
 	MOVQ         SI, DI
 	ADDQ         80(AX), DI
 	VBROADCASTSS (DI), Y3
 	MOVQ         96(AX), DI
 
-step6:
+step8:
 	VPMOVZXBD   (CX), Y7
 	VCVTDQ2PS   Y7, Y7
 	VMULPS      Y2, Y7, Y7
@@ -2721,10 +3181,59 @@ step6:
 	ADDQ        $0x00000040, BX
 	ADDQ        DX, CX
 	DECQ        DI
-	JNZ         step6
+	JNZ         step8
 	ADDQ        $0x00000004, SI
 	DECQ        88(AX)
-	JNZ         block6
+	JNZ         block8
+	JMP         done
+
+mode9:
+	MOVQ         136(AX), DI
+	VBROADCASTSS (DI), Y4
+	VBROADCASTSS 4(DI), Y5
+	VBROADCASTSS 8(DI), Y6
+
+block9:
+	VBROADCASTSS (SI), Y2
+	MOVQ         SI, DI
+	ADDQ         80(AX), DI
+	VBROADCASTSS (DI), Y3
+	MOVQ         96(AX), DI
+
+step9:
+	VPMOVZXBD    (CX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y2, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VADDPS       Y3, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VFMADD231PS  (BX), Y7, Y0
+	VPMOVZXBD    8(CX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y2, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VADDPS       Y3, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VFMADD231PS  32(BX), Y7, Y1
+	ADDQ         $0x00000040, BX
+	ADDQ         DX, CX
+	DECQ         DI
+	JNZ          step9
+	ADDQ         $0x00000004, SI
+	DECQ         88(AX)
+	JNZ          block9
 
 done:
 	MOVQ         (AX), CX
@@ -2934,53 +3443,69 @@ step3:
 	JMP         done
 
 mode4:
-	CMPL 120(AX), $0x00000002
-	JNE  mode5
+	CMPL         120(AX), $0x00000010
+	JNE          mode5
+	MOVQ         136(AX), R9
+	VBROADCASTSS (R9), Y6
+	VBROADCASTSS 4(R9), Y7
+	VBROADCASTSS 8(R9), Y8
 
 block4:
 	VBROADCASTSS (DI), Y4
-	MOVQ         DI, R9
-	ADDQ         80(AX), R9
-	VBROADCASTSS (R9), Y6
 	VBROADCASTSS (DI)(R8*1), Y5
-	VBROADCASTSS (R9)(R8*1), Y7
 	MOVQ         96(AX), R9
 
 step4:
-	VMOVUPS     (SI), Y8
-	VPMOVZXBD   (DX), Y9
-	VCVTDQ2PS   Y9, Y9
-	VMULPS      Y4, Y9, Y9
-	VADDPS      Y6, Y9, Y9
-	VFMADD231PS Y8, Y9, Y0
-	VPMOVZXBD   (DX)(CX*1), Y9
-	VCVTDQ2PS   Y9, Y9
-	VMULPS      Y5, Y9, Y9
-	VADDPS      Y7, Y9, Y9
-	VFMADD231PS Y8, Y9, Y2
-	VMOVUPS     32(SI), Y8
-	VPMOVZXBD   8(DX), Y9
-	VCVTDQ2PS   Y9, Y9
-	VMULPS      Y4, Y9, Y9
-	VADDPS      Y6, Y9, Y9
-	VFMADD231PS Y8, Y9, Y1
-	VPMOVZXBD   8(DX)(CX*1), Y9
-	VCVTDQ2PS   Y9, Y9
-	VMULPS      Y5, Y9, Y9
-	VADDPS      Y7, Y9, Y9
-	VFMADD231PS Y8, Y9, Y3
-	ADDQ        $0x00000040, SI
-	ADDQ        BX, DX
-	DECQ        R9
-	JNZ         step4
-	ADDQ        $0x00000004, DI
-	DECQ        88(AX)
-	JNZ         block4
-	JMP         done
+	VMOVUPS      (SI), Y9
+	VPMOVZXBD    (DX), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y4, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y0
+	VPMOVZXBD    (DX)(CX*1), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y5, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y2
+	VMOVUPS      32(SI), Y9
+	VPMOVZXBD    8(DX), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y4, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y1
+	VPMOVZXBD    8(DX)(CX*1), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y5, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y3
+	ADDQ         $0x00000040, SI
+	ADDQ         BX, DX
+	DECQ         R9
+	JNZ          step4
+	ADDQ         $0x00000004, DI
+	DECQ         88(AX)
+	JNZ          block4
+	JMP          done
 
 mode5:
-	CMPL 120(AX), $0x00000006
-	JNE  mode6
+	CMPL         120(AX), $0x00000011
+	JNE          mode6
+	MOVQ         136(AX), R9
+	VBROADCASTSS (R9), Y8
+	VBROADCASTSS 4(R9), Y9
+	VBROADCASTSS 8(R9), Y10
 
 block5:
 	VBROADCASTSS (DI), Y4
@@ -2992,6 +3517,112 @@ block5:
 	MOVQ         96(AX), R9
 
 step5:
+	VMOVUPS      (SI), Y11
+	VPMOVZXBD    (DX), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y6, Y12, Y12
+	VMULPS       Y4, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y0
+	VPMOVZXBD    (DX)(CX*1), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y7, Y12, Y12
+	VMULPS       Y5, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y2
+	VMOVUPS      32(SI), Y11
+	VPMOVZXBD    8(DX), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y6, Y12, Y12
+	VMULPS       Y4, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y1
+	VPMOVZXBD    8(DX)(CX*1), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y7, Y12, Y12
+	VMULPS       Y5, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y3
+	ADDQ         $0x00000040, SI
+	ADDQ         BX, DX
+	DECQ         R9
+	JNZ          step5
+	ADDQ         $0x00000004, DI
+	DECQ         88(AX)
+	JNZ          block5
+	JMP          done
+
+mode6:
+	CMPL 120(AX), $0x00000002
+	JNE  mode7
+
+block6:
+	VBROADCASTSS (DI), Y4
+	MOVQ         DI, R9
+	ADDQ         80(AX), R9
+	VBROADCASTSS (R9), Y6
+	VBROADCASTSS (DI)(R8*1), Y5
+	VBROADCASTSS (R9)(R8*1), Y7
+	MOVQ         96(AX), R9
+
+step6:
+	VMOVUPS     (SI), Y8
+	VPMOVZXBD   (DX), Y9
+	VCVTDQ2PS   Y9, Y9
+	VMULPS      Y4, Y9, Y9
+	VADDPS      Y6, Y9, Y9
+	VFMADD231PS Y8, Y9, Y0
+	VPMOVZXBD   (DX)(CX*1), Y9
+	VCVTDQ2PS   Y9, Y9
+	VMULPS      Y5, Y9, Y9
+	VADDPS      Y7, Y9, Y9
+	VFMADD231PS Y8, Y9, Y2
+	VMOVUPS     32(SI), Y8
+	VPMOVZXBD   8(DX), Y9
+	VCVTDQ2PS   Y9, Y9
+	VMULPS      Y4, Y9, Y9
+	VADDPS      Y6, Y9, Y9
+	VFMADD231PS Y8, Y9, Y1
+	VPMOVZXBD   8(DX)(CX*1), Y9
+	VCVTDQ2PS   Y9, Y9
+	VMULPS      Y5, Y9, Y9
+	VADDPS      Y7, Y9, Y9
+	VFMADD231PS Y8, Y9, Y3
+	ADDQ        $0x00000040, SI
+	ADDQ        BX, DX
+	DECQ        R9
+	JNZ         step6
+	ADDQ        $0x00000004, DI
+	DECQ        88(AX)
+	JNZ         block6
+	JMP         done
+
+mode7:
+	CMPL 120(AX), $0x00000006
+	JNE  mode8
+
+block7:
+	VBROADCASTSS (DI), Y4
+	MOVQ         DI, R9
+	ADDQ         80(AX), R9
+	VBROADCASTSS (R9), Y6
+	VBROADCASTSS (DI)(R8*1), Y5
+	VBROADCASTSS (R9)(R8*1), Y7
+	MOVQ         96(AX), R9
+
+step7:
 	VMOVUPS     (SI), Y8
 	VPMOVZXBD   (DX), Y9
 	VCVTDQ2PS   Y9, Y9
@@ -3033,13 +3664,15 @@ step5:
 	ADDQ        $0x00000040, SI
 	ADDQ        BX, DX
 	DECQ        R9
-	JNZ         step5
+	JNZ         step7
 	ADDQ        $0x00000004, DI
 	DECQ        88(AX)
-	JNZ         block5
+	JNZ         block7
 	JMP         done
 
-mode6:
+mode8:
+	CMPL         120(AX), $0x0000000a
+	JNE          mode9
 	MOVL         $0x00000001, R9
 	VMOVD        R9, X4
 	VBROADCASTSS X4, Y8
@@ -3050,7 +3683,7 @@ mode6:
 	VMOVD        R9, X4
 	VBROADCASTSS X4, Y10
 
-block6:
+block8:
 	VBROADCASTSS (DI), Y4
 	MOVQ         DI, R9
 	ADDQ         80(AX), R9
@@ -3059,7 +3692,7 @@ block6:
 	VBROADCASTSS (R9)(R8*1), Y7
 	MOVQ         96(AX), R9
 
-step6:
+step8:
 	VMOVUPS     (SI), Y11
 	VPMOVZXBD   (DX), Y12
 	VCVTDQ2PS   Y12, Y12
@@ -3125,10 +3758,89 @@ step6:
 	ADDQ        $0x00000040, SI
 	ADDQ        BX, DX
 	DECQ        R9
-	JNZ         step6
+	JNZ         step8
 	ADDQ        $0x00000004, DI
 	DECQ        88(AX)
-	JNZ         block6
+	JNZ         block8
+	JMP         done
+
+mode9:
+	MOVQ         136(AX), R9
+	VBROADCASTSS (R9), Y8
+	VBROADCASTSS 4(R9), Y9
+	VBROADCASTSS 8(R9), Y10
+
+block9:
+	VBROADCASTSS (DI), Y4
+	MOVQ         DI, R9
+	ADDQ         80(AX), R9
+	VBROADCASTSS (R9), Y6
+	VBROADCASTSS (DI)(R8*1), Y5
+	VBROADCASTSS (R9)(R8*1), Y7
+	MOVQ         96(AX), R9
+
+step9:
+	VMOVUPS      (SI), Y11
+	VPMOVZXBD    (DX), Y12
+	VCVTDQ2PS    Y12, Y12
+	VMULPS       Y4, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VADDPS       Y6, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y0
+	VPMOVZXBD    (DX)(CX*1), Y12
+	VCVTDQ2PS    Y12, Y12
+	VMULPS       Y5, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VADDPS       Y7, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y2
+	VMOVUPS      32(SI), Y11
+	VPMOVZXBD    8(DX), Y12
+	VCVTDQ2PS    Y12, Y12
+	VMULPS       Y4, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VADDPS       Y6, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y1
+	VPMOVZXBD    8(DX)(CX*1), Y12
+	VCVTDQ2PS    Y12, Y12
+	VMULPS       Y5, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VADDPS       Y7, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y3
+	ADDQ         $0x00000040, SI
+	ADDQ         BX, DX
+	DECQ         R9
+	JNZ          step9
+	ADDQ         $0x00000004, DI
+	DECQ         88(AX)
+	JNZ          block9
 
 done:
 	MOVQ         (AX), CX
@@ -3639,35 +4351,42 @@ step3:
 	JMP            done
 
 mode4:
-	CMPL 120(AX), $0x00000002
-	JNE  mode5
+	CMPL         120(AX), $0x00000010
+	JNE          mode5
+	MOVQ         136(AX), R8
+	VBROADCASTSS (R8), Y3
+	VBROADCASTSS 4(R8), Y4
+	VBROADCASTSS 8(R8), Y5
 
 block4:
 	VBROADCASTSS (DI), Y2
-	MOVQ         DI, R8
-	ADDQ         80(AX), R8
-	VBROADCASTSS (R8), Y3
 	MOVQ         96(AX), R8
 
 step4:
-	VBROADCASTI128 (CX), Y4
-	VPSHUFB        (SI), Y4, Y4
-	VPSRLVD        64(SI), Y4, Y4
-	VPBROADCASTD   128(AX), Y5
-	VPAND          Y5, Y4, Y4
-	VCVTDQ2PS      Y4, Y4
-	VMULPS         Y2, Y4, Y4
-	VADDPS         Y3, Y4, Y4
-	VFMADD231PS    (BX), Y4, Y0
-	VBROADCASTI128 (CX), Y4
-	VPSHUFB        32(SI), Y4, Y4
-	VPSRLVD        96(SI), Y4, Y4
-	VPBROADCASTD   128(AX), Y5
-	VPAND          Y5, Y4, Y4
-	VCVTDQ2PS      Y4, Y4
-	VMULPS         Y2, Y4, Y4
-	VADDPS         Y3, Y4, Y4
-	VFMADD231PS    32(BX), Y4, Y1
+	VBROADCASTI128 (CX), Y6
+	VPSHUFB        (SI), Y6, Y6
+	VPSRLVD        64(SI), Y6, Y6
+	VPBROADCASTD   128(AX), Y7
+	VPAND          Y7, Y6, Y6
+	VCVTDQ2PS      Y6, Y6
+	VMULPS         Y2, Y6, Y6
+	VPAND          Y3, Y6, Y7
+	VMAXPS         Y4, Y7, Y7
+	VFMADD231PS    Y5, Y7, Y6
+	VFNMADD231PS   Y5, Y7, Y6
+	VFMADD231PS    (BX), Y6, Y0
+	VBROADCASTI128 (CX), Y6
+	VPSHUFB        32(SI), Y6, Y6
+	VPSRLVD        96(SI), Y6, Y6
+	VPBROADCASTD   128(AX), Y7
+	VPAND          Y7, Y6, Y6
+	VCVTDQ2PS      Y6, Y6
+	VMULPS         Y2, Y6, Y6
+	VPAND          Y3, Y6, Y7
+	VMAXPS         Y4, Y7, Y7
+	VFMADD231PS    Y5, Y7, Y6
+	VFNMADD231PS   Y5, Y7, Y6
+	VFMADD231PS    32(BX), Y6, Y1
 	ADDQ           $0x00000040, BX
 	ADDQ           DX, CX
 	DECQ           R8
@@ -3678,8 +4397,12 @@ step4:
 	JMP            done
 
 mode5:
-	CMPL 120(AX), $0x00000006
-	JNE  mode6
+	CMPL         120(AX), $0x00000011
+	JNE          mode6
+	MOVQ         136(AX), R8
+	VBROADCASTSS (R8), Y4
+	VBROADCASTSS 4(R8), Y5
+	VBROADCASTSS 8(R8), Y6
 
 block5:
 	VBROADCASTSS (DI), Y2
@@ -3689,6 +4412,92 @@ block5:
 	MOVQ         96(AX), R8
 
 step5:
+	VBROADCASTI128 (CX), Y7
+	VPSHUFB        (SI), Y7, Y7
+	VPSRLVD        64(SI), Y7, Y7
+	VPBROADCASTD   128(AX), Y8
+	VPAND          Y8, Y7, Y7
+	VCVTDQ2PS      Y7, Y7
+	VSUBPS         Y3, Y7, Y7
+	VMULPS         Y2, Y7, Y7
+	VPAND          Y4, Y7, Y8
+	VMAXPS         Y5, Y8, Y8
+	VFMADD231PS    Y6, Y8, Y7
+	VFNMADD231PS   Y6, Y8, Y7
+	VFMADD231PS    (BX), Y7, Y0
+	VBROADCASTI128 (CX), Y7
+	VPSHUFB        32(SI), Y7, Y7
+	VPSRLVD        96(SI), Y7, Y7
+	VPBROADCASTD   128(AX), Y8
+	VPAND          Y8, Y7, Y7
+	VCVTDQ2PS      Y7, Y7
+	VSUBPS         Y3, Y7, Y7
+	VMULPS         Y2, Y7, Y7
+	VPAND          Y4, Y7, Y8
+	VMAXPS         Y5, Y8, Y8
+	VFMADD231PS    Y6, Y8, Y7
+	VFNMADD231PS   Y6, Y8, Y7
+	VFMADD231PS    32(BX), Y7, Y1
+	ADDQ           $0x00000040, BX
+	ADDQ           DX, CX
+	DECQ           R8
+	JNZ            step5
+	ADDQ           $0x00000004, DI
+	DECQ           88(AX)
+	JNZ            block5
+	JMP            done
+
+mode6:
+	CMPL 120(AX), $0x00000002
+	JNE  mode7
+
+block6:
+	VBROADCASTSS (DI), Y2
+	MOVQ         DI, R8
+	ADDQ         80(AX), R8
+	VBROADCASTSS (R8), Y3
+	MOVQ         96(AX), R8
+
+step6:
+	VBROADCASTI128 (CX), Y4
+	VPSHUFB        (SI), Y4, Y4
+	VPSRLVD        64(SI), Y4, Y4
+	VPBROADCASTD   128(AX), Y5
+	VPAND          Y5, Y4, Y4
+	VCVTDQ2PS      Y4, Y4
+	VMULPS         Y2, Y4, Y4
+	VADDPS         Y3, Y4, Y4
+	VFMADD231PS    (BX), Y4, Y0
+	VBROADCASTI128 (CX), Y4
+	VPSHUFB        32(SI), Y4, Y4
+	VPSRLVD        96(SI), Y4, Y4
+	VPBROADCASTD   128(AX), Y5
+	VPAND          Y5, Y4, Y4
+	VCVTDQ2PS      Y4, Y4
+	VMULPS         Y2, Y4, Y4
+	VADDPS         Y3, Y4, Y4
+	VFMADD231PS    32(BX), Y4, Y1
+	ADDQ           $0x00000040, BX
+	ADDQ           DX, CX
+	DECQ           R8
+	JNZ            step6
+	ADDQ           $0x00000004, DI
+	DECQ           88(AX)
+	JNZ            block6
+	JMP            done
+
+mode7:
+	CMPL 120(AX), $0x00000006
+	JNE  mode8
+
+block7:
+	VBROADCASTSS (DI), Y2
+	MOVQ         DI, R8
+	ADDQ         80(AX), R8
+	VBROADCASTSS (R8), Y3
+	MOVQ         96(AX), R8
+
+step7:
 	VBROADCASTI128 (CX), Y4
 	VPSHUFB        (SI), Y4, Y4
 	VPSRLVD        64(SI), Y4, Y4
@@ -3718,13 +4527,15 @@ step5:
 	ADDQ           $0x00000040, BX
 	ADDQ           DX, CX
 	DECQ           R8
-	JNZ            step5
+	JNZ            step7
 	ADDQ           $0x00000004, DI
 	DECQ           88(AX)
-	JNZ            block5
+	JNZ            block7
 	JMP            done
 
-mode6:
+mode8:
+	CMPL         120(AX), $0x0000000a
+	JNE          mode9
 	MOVL         $0x00000001, R8
 	VMOVD        R8, X2
 	VBROADCASTSS X2, Y4
@@ -3735,14 +4546,14 @@ mode6:
 	VMOVD        R8, X2
 	VBROADCASTSS X2, Y6
 
-block6:
+block8:
 	VBROADCASTSS (DI), Y2
 	MOVQ         DI, R8
 	ADDQ         80(AX), R8
 	VBROADCASTSS (R8), Y3
 	MOVQ         96(AX), R8
 
-step6:
+step8:
 	VBROADCASTI128 (CX), Y7
 	VPSHUFB        (SI), Y7, Y7
 	VPSRLVD        64(SI), Y7, Y7
@@ -3784,10 +4595,67 @@ step6:
 	ADDQ           $0x00000040, BX
 	ADDQ           DX, CX
 	DECQ           R8
-	JNZ            step6
+	JNZ            step8
 	ADDQ           $0x00000004, DI
 	DECQ           88(AX)
-	JNZ            block6
+	JNZ            block8
+	JMP            done
+
+mode9:
+	MOVQ         136(AX), R8
+	VBROADCASTSS (R8), Y4
+	VBROADCASTSS 4(R8), Y5
+	VBROADCASTSS 8(R8), Y6
+
+block9:
+	VBROADCASTSS (DI), Y2
+	MOVQ         DI, R8
+	ADDQ         80(AX), R8
+	VBROADCASTSS (R8), Y3
+	MOVQ         96(AX), R8
+
+step9:
+	VBROADCASTI128 (CX), Y7
+	VPSHUFB        (SI), Y7, Y7
+	VPSRLVD        64(SI), Y7, Y7
+	VPBROADCASTD   128(AX), Y8
+	VPAND          Y8, Y7, Y7
+	VCVTDQ2PS      Y7, Y7
+	VMULPS         Y2, Y7, Y7
+	VPAND          Y4, Y7, Y8
+	VMAXPS         Y5, Y8, Y8
+	VFMADD231PS    Y6, Y8, Y7
+	VFNMADD231PS   Y6, Y8, Y7
+	VADDPS         Y3, Y7, Y7
+	VPAND          Y4, Y7, Y8
+	VMAXPS         Y5, Y8, Y8
+	VFMADD231PS    Y6, Y8, Y7
+	VFNMADD231PS   Y6, Y8, Y7
+	VFMADD231PS    (BX), Y7, Y0
+	VBROADCASTI128 (CX), Y7
+	VPSHUFB        32(SI), Y7, Y7
+	VPSRLVD        96(SI), Y7, Y7
+	VPBROADCASTD   128(AX), Y8
+	VPAND          Y8, Y7, Y7
+	VCVTDQ2PS      Y7, Y7
+	VMULPS         Y2, Y7, Y7
+	VPAND          Y4, Y7, Y8
+	VMAXPS         Y5, Y8, Y8
+	VFMADD231PS    Y6, Y8, Y7
+	VFNMADD231PS   Y6, Y8, Y7
+	VADDPS         Y3, Y7, Y7
+	VPAND          Y4, Y7, Y8
+	VMAXPS         Y5, Y8, Y8
+	VFMADD231PS    Y6, Y8, Y7
+	VFNMADD231PS   Y6, Y8, Y7
+	VFMADD231PS    32(BX), Y7, Y1
+	ADDQ           $0x00000040, BX
+	ADDQ           DX, CX
+	DECQ           R8
+	JNZ            step9
+	ADDQ           $0x00000004, DI
+	DECQ           88(AX)
+	JNZ            block9
 
 done:
 	MOVQ         (AX), CX
@@ -4062,57 +4930,69 @@ step3:
 	JMP            done
 
 mode4:
-	CMPL 120(AX), $0x00000002
-	JNE  mode5
+	CMPL         120(AX), $0x00000010
+	JNE          mode5
+	MOVQ         136(AX), R10
+	VBROADCASTSS (R10), Y6
+	VBROADCASTSS 4(R10), Y7
+	VBROADCASTSS 8(R10), Y8
 
 block4:
 	VBROADCASTSS (R8), Y4
-	MOVQ         R8, R10
-	ADDQ         80(AX), R10
-	VBROADCASTSS (R10), Y6
 	VBROADCASTSS (R8)(R9*1), Y5
-	VBROADCASTSS (R10)(R9*1), Y7
 	MOVQ         96(AX), R10
 
 step4:
-	VMOVUPS        (SI), Y8
-	VBROADCASTI128 (DX), Y9
-	VPSHUFB        (DI), Y9, Y9
-	VPSRLVD        64(DI), Y9, Y9
-	VPBROADCASTD   128(AX), Y10
-	VPAND          Y10, Y9, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y4, Y9, Y9
-	VADDPS         Y6, Y9, Y9
-	VFMADD231PS    Y8, Y9, Y0
-	VBROADCASTI128 (DX)(CX*1), Y9
-	VPSHUFB        (DI), Y9, Y9
-	VPSRLVD        64(DI), Y9, Y9
-	VPBROADCASTD   128(AX), Y10
-	VPAND          Y10, Y9, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y5, Y9, Y9
-	VADDPS         Y7, Y9, Y9
-	VFMADD231PS    Y8, Y9, Y2
-	VMOVUPS        32(SI), Y8
-	VBROADCASTI128 (DX), Y9
-	VPSHUFB        32(DI), Y9, Y9
-	VPSRLVD        96(DI), Y9, Y9
-	VPBROADCASTD   128(AX), Y10
-	VPAND          Y10, Y9, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y4, Y9, Y9
-	VADDPS         Y6, Y9, Y9
-	VFMADD231PS    Y8, Y9, Y1
-	VBROADCASTI128 (DX)(CX*1), Y9
-	VPSHUFB        32(DI), Y9, Y9
-	VPSRLVD        96(DI), Y9, Y9
-	VPBROADCASTD   128(AX), Y10
-	VPAND          Y10, Y9, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y5, Y9, Y9
-	VADDPS         Y7, Y9, Y9
-	VFMADD231PS    Y8, Y9, Y3
+	VMOVUPS        (SI), Y9
+	VBROADCASTI128 (DX), Y10
+	VPSHUFB        (DI), Y10, Y10
+	VPSRLVD        64(DI), Y10, Y10
+	VPBROADCASTD   128(AX), Y11
+	VPAND          Y11, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y4, Y10, Y10
+	VPAND          Y6, Y10, Y11
+	VMAXPS         Y7, Y11, Y11
+	VFMADD231PS    Y8, Y11, Y10
+	VFNMADD231PS   Y8, Y11, Y10
+	VFMADD231PS    Y9, Y10, Y0
+	VBROADCASTI128 (DX)(CX*1), Y10
+	VPSHUFB        (DI), Y10, Y10
+	VPSRLVD        64(DI), Y10, Y10
+	VPBROADCASTD   128(AX), Y11
+	VPAND          Y11, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y5, Y10, Y10
+	VPAND          Y6, Y10, Y11
+	VMAXPS         Y7, Y11, Y11
+	VFMADD231PS    Y8, Y11, Y10
+	VFNMADD231PS   Y8, Y11, Y10
+	VFMADD231PS    Y9, Y10, Y2
+	VMOVUPS        32(SI), Y9
+	VBROADCASTI128 (DX), Y10
+	VPSHUFB        32(DI), Y10, Y10
+	VPSRLVD        96(DI), Y10, Y10
+	VPBROADCASTD   128(AX), Y11
+	VPAND          Y11, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y4, Y10, Y10
+	VPAND          Y6, Y10, Y11
+	VMAXPS         Y7, Y11, Y11
+	VFMADD231PS    Y8, Y11, Y10
+	VFNMADD231PS   Y8, Y11, Y10
+	VFMADD231PS    Y9, Y10, Y1
+	VBROADCASTI128 (DX)(CX*1), Y10
+	VPSHUFB        32(DI), Y10, Y10
+	VPSRLVD        96(DI), Y10, Y10
+	VPBROADCASTD   128(AX), Y11
+	VPAND          Y11, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y5, Y10, Y10
+	VPAND          Y6, Y10, Y11
+	VMAXPS         Y7, Y11, Y11
+	VFMADD231PS    Y8, Y11, Y10
+	VFNMADD231PS   Y8, Y11, Y10
+	VFMADD231PS    Y9, Y10, Y3
 	ADDQ           $0x00000040, SI
 	ADDQ           BX, DX
 	DECQ           R10
@@ -4123,8 +5003,12 @@ step4:
 	JMP            done
 
 mode5:
-	CMPL 120(AX), $0x00000006
-	JNE  mode6
+	CMPL         120(AX), $0x00000011
+	JNE          mode6
+	MOVQ         136(AX), R10
+	VBROADCASTSS (R10), Y8
+	VBROADCASTSS 4(R10), Y9
+	VBROADCASTSS 8(R10), Y10
 
 block5:
 	VBROADCASTSS (R8), Y4
@@ -4136,6 +5020,144 @@ block5:
 	MOVQ         96(AX), R10
 
 step5:
+	VMOVUPS        (SI), Y11
+	VBROADCASTI128 (DX), Y12
+	VPSHUFB        (DI), Y12, Y12
+	VPSRLVD        64(DI), Y12, Y12
+	VPBROADCASTD   128(AX), Y13
+	VPAND          Y13, Y12, Y12
+	VCVTDQ2PS      Y12, Y12
+	VSUBPS         Y6, Y12, Y12
+	VMULPS         Y4, Y12, Y12
+	VPAND          Y8, Y12, Y13
+	VMAXPS         Y9, Y13, Y13
+	VFMADD231PS    Y10, Y13, Y12
+	VFNMADD231PS   Y10, Y13, Y12
+	VFMADD231PS    Y11, Y12, Y0
+	VBROADCASTI128 (DX)(CX*1), Y12
+	VPSHUFB        (DI), Y12, Y12
+	VPSRLVD        64(DI), Y12, Y12
+	VPBROADCASTD   128(AX), Y13
+	VPAND          Y13, Y12, Y12
+	VCVTDQ2PS      Y12, Y12
+	VSUBPS         Y7, Y12, Y12
+	VMULPS         Y5, Y12, Y12
+	VPAND          Y8, Y12, Y13
+	VMAXPS         Y9, Y13, Y13
+	VFMADD231PS    Y10, Y13, Y12
+	VFNMADD231PS   Y10, Y13, Y12
+	VFMADD231PS    Y11, Y12, Y2
+	VMOVUPS        32(SI), Y11
+	VBROADCASTI128 (DX), Y12
+	VPSHUFB        32(DI), Y12, Y12
+	VPSRLVD        96(DI), Y12, Y12
+	VPBROADCASTD   128(AX), Y13
+	VPAND          Y13, Y12, Y12
+	VCVTDQ2PS      Y12, Y12
+	VSUBPS         Y6, Y12, Y12
+	VMULPS         Y4, Y12, Y12
+	VPAND          Y8, Y12, Y13
+	VMAXPS         Y9, Y13, Y13
+	VFMADD231PS    Y10, Y13, Y12
+	VFNMADD231PS   Y10, Y13, Y12
+	VFMADD231PS    Y11, Y12, Y1
+	VBROADCASTI128 (DX)(CX*1), Y12
+	VPSHUFB        32(DI), Y12, Y12
+	VPSRLVD        96(DI), Y12, Y12
+	VPBROADCASTD   128(AX), Y13
+	VPAND          Y13, Y12, Y12
+	VCVTDQ2PS      Y12, Y12
+	VSUBPS         Y7, Y12, Y12
+	VMULPS         Y5, Y12, Y12
+	VPAND          Y8, Y12, Y13
+	VMAXPS         Y9, Y13, Y13
+	VFMADD231PS    Y10, Y13, Y12
+	VFNMADD231PS   Y10, Y13, Y12
+	VFMADD231PS    Y11, Y12, Y3
+	ADDQ           $0x00000040, SI
+	ADDQ           BX, DX
+	DECQ           R10
+	JNZ            step5
+	ADDQ           $0x00000004, R8
+	DECQ           88(AX)
+	JNZ            block5
+	JMP            done
+
+mode6:
+	CMPL 120(AX), $0x00000002
+	JNE  mode7
+
+block6:
+	VBROADCASTSS (R8), Y4
+	MOVQ         R8, R10
+	ADDQ         80(AX), R10
+	VBROADCASTSS (R10), Y6
+	VBROADCASTSS (R8)(R9*1), Y5
+	VBROADCASTSS (R10)(R9*1), Y7
+	MOVQ         96(AX), R10
+
+step6:
+	VMOVUPS        (SI), Y8
+	VBROADCASTI128 (DX), Y9
+	VPSHUFB        (DI), Y9, Y9
+	VPSRLVD        64(DI), Y9, Y9
+	VPBROADCASTD   128(AX), Y10
+	VPAND          Y10, Y9, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y4, Y9, Y9
+	VADDPS         Y6, Y9, Y9
+	VFMADD231PS    Y8, Y9, Y0
+	VBROADCASTI128 (DX)(CX*1), Y9
+	VPSHUFB        (DI), Y9, Y9
+	VPSRLVD        64(DI), Y9, Y9
+	VPBROADCASTD   128(AX), Y10
+	VPAND          Y10, Y9, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VADDPS         Y7, Y9, Y9
+	VFMADD231PS    Y8, Y9, Y2
+	VMOVUPS        32(SI), Y8
+	VBROADCASTI128 (DX), Y9
+	VPSHUFB        32(DI), Y9, Y9
+	VPSRLVD        96(DI), Y9, Y9
+	VPBROADCASTD   128(AX), Y10
+	VPAND          Y10, Y9, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y4, Y9, Y9
+	VADDPS         Y6, Y9, Y9
+	VFMADD231PS    Y8, Y9, Y1
+	VBROADCASTI128 (DX)(CX*1), Y9
+	VPSHUFB        32(DI), Y9, Y9
+	VPSRLVD        96(DI), Y9, Y9
+	VPBROADCASTD   128(AX), Y10
+	VPAND          Y10, Y9, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VADDPS         Y7, Y9, Y9
+	VFMADD231PS    Y8, Y9, Y3
+	ADDQ           $0x00000040, SI
+	ADDQ           BX, DX
+	DECQ           R10
+	JNZ            step6
+	ADDQ           $0x00000004, R8
+	DECQ           88(AX)
+	JNZ            block6
+	JMP            done
+
+mode7:
+	CMPL 120(AX), $0x00000006
+	JNE  mode8
+
+block7:
+	VBROADCASTSS (R8), Y4
+	MOVQ         R8, R10
+	ADDQ         80(AX), R10
+	VBROADCASTSS (R10), Y6
+	VBROADCASTSS (R8)(R9*1), Y5
+	VBROADCASTSS (R10)(R9*1), Y7
+	MOVQ         96(AX), R10
+
+step7:
 	VMOVUPS        (SI), Y8
 	VBROADCASTI128 (DX), Y9
 	VPSHUFB        (DI), Y9, Y9
@@ -4193,13 +5215,15 @@ step5:
 	ADDQ           $0x00000040, SI
 	ADDQ           BX, DX
 	DECQ           R10
-	JNZ            step5
+	JNZ            step7
 	ADDQ           $0x00000004, R8
 	DECQ           88(AX)
-	JNZ            block5
+	JNZ            block7
 	JMP            done
 
-mode6:
+mode8:
+	CMPL         120(AX), $0x0000000a
+	JNE          mode9
 	MOVL         $0x00000001, R10
 	VMOVD        R10, X4
 	VBROADCASTSS X4, Y8
@@ -4210,7 +5234,7 @@ mode6:
 	VMOVD        R10, X4
 	VBROADCASTSS X4, Y10
 
-block6:
+block8:
 	VBROADCASTSS (R8), Y4
 	MOVQ         R8, R10
 	ADDQ         80(AX), R10
@@ -4219,7 +5243,7 @@ block6:
 	VBROADCASTSS (R10)(R9*1), Y7
 	MOVQ         96(AX), R10
 
-step6:
+step8:
 	VMOVUPS        (SI), Y11
 	VBROADCASTI128 (DX), Y12
 	VPSHUFB        (DI), Y12, Y12
@@ -4301,10 +5325,105 @@ step6:
 	ADDQ           $0x00000040, SI
 	ADDQ           BX, DX
 	DECQ           R10
-	JNZ            step6
+	JNZ            step8
 	ADDQ           $0x00000004, R8
 	DECQ           88(AX)
-	JNZ            block6
+	JNZ            block8
+	JMP            done
+
+mode9:
+	MOVQ         136(AX), R10
+	VBROADCASTSS (R10), Y8
+	VBROADCASTSS 4(R10), Y9
+	VBROADCASTSS 8(R10), Y10
+
+block9:
+	VBROADCASTSS (R8), Y4
+	MOVQ         R8, R10
+	ADDQ         80(AX), R10
+	VBROADCASTSS (R10), Y6
+	VBROADCASTSS (R8)(R9*1), Y5
+	VBROADCASTSS (R10)(R9*1), Y7
+	MOVQ         96(AX), R10
+
+step9:
+	VMOVUPS        (SI), Y11
+	VBROADCASTI128 (DX), Y12
+	VPSHUFB        (DI), Y12, Y12
+	VPSRLVD        64(DI), Y12, Y12
+	VPBROADCASTD   128(AX), Y13
+	VPAND          Y13, Y12, Y12
+	VCVTDQ2PS      Y12, Y12
+	VMULPS         Y4, Y12, Y12
+	VPAND          Y8, Y12, Y13
+	VMAXPS         Y9, Y13, Y13
+	VFMADD231PS    Y10, Y13, Y12
+	VFNMADD231PS   Y10, Y13, Y12
+	VADDPS         Y6, Y12, Y12
+	VPAND          Y8, Y12, Y13
+	VMAXPS         Y9, Y13, Y13
+	VFMADD231PS    Y10, Y13, Y12
+	VFNMADD231PS   Y10, Y13, Y12
+	VFMADD231PS    Y11, Y12, Y0
+	VBROADCASTI128 (DX)(CX*1), Y12
+	VPSHUFB        (DI), Y12, Y12
+	VPSRLVD        64(DI), Y12, Y12
+	VPBROADCASTD   128(AX), Y13
+	VPAND          Y13, Y12, Y12
+	VCVTDQ2PS      Y12, Y12
+	VMULPS         Y5, Y12, Y12
+	VPAND          Y8, Y12, Y13
+	VMAXPS         Y9, Y13, Y13
+	VFMADD231PS    Y10, Y13, Y12
+	VFNMADD231PS   Y10, Y13, Y12
+	VADDPS         Y7, Y12, Y12
+	VPAND          Y8, Y12, Y13
+	VMAXPS         Y9, Y13, Y13
+	VFMADD231PS    Y10, Y13, Y12
+	VFNMADD231PS   Y10, Y13, Y12
+	VFMADD231PS    Y11, Y12, Y2
+	VMOVUPS        32(SI), Y11
+	VBROADCASTI128 (DX), Y12
+	VPSHUFB        32(DI), Y12, Y12
+	VPSRLVD        96(DI), Y12, Y12
+	VPBROADCASTD   128(AX), Y13
+	VPAND          Y13, Y12, Y12
+	VCVTDQ2PS      Y12, Y12
+	VMULPS         Y4, Y12, Y12
+	VPAND          Y8, Y12, Y13
+	VMAXPS         Y9, Y13, Y13
+	VFMADD231PS    Y10, Y13, Y12
+	VFNMADD231PS   Y10, Y13, Y12
+	VADDPS         Y6, Y12, Y12
+	VPAND          Y8, Y12, Y13
+	VMAXPS         Y9, Y13, Y13
+	VFMADD231PS    Y10, Y13, Y12
+	VFNMADD231PS   Y10, Y13, Y12
+	VFMADD231PS    Y11, Y12, Y1
+	VBROADCASTI128 (DX)(CX*1), Y12
+	VPSHUFB        32(DI), Y12, Y12
+	VPSRLVD        96(DI), Y12, Y12
+	VPBROADCASTD   128(AX), Y13
+	VPAND          Y13, Y12, Y12
+	VCVTDQ2PS      Y12, Y12
+	VMULPS         Y5, Y12, Y12
+	VPAND          Y8, Y12, Y13
+	VMAXPS         Y9, Y13, Y13
+	VFMADD231PS    Y10, Y13, Y12
+	VFNMADD231PS   Y10, Y13, Y12
+	VADDPS         Y7, Y12, Y12
+	VPAND          Y8, Y12, Y13
+	VMAXPS         Y9, Y13, Y13
+	VFMADD231PS    Y10, Y13, Y12
+	VFNMADD231PS   Y10, Y13, Y12
+	VFMADD231PS    Y11, Y12, Y3
+	ADDQ           $0x00000040, SI
+	ADDQ           BX, DX
+	DECQ           R10
+	JNZ            step9
+	ADDQ           $0x00000004, R8
+	DECQ           88(AX)
+	JNZ            block9
 
 done:
 	MOVQ         (AX), CX

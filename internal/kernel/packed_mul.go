@@ -11,6 +11,7 @@ const (
 	flagBias
 	flagF16
 	flagBF16
+	flagFast
 )
 
 // packedArgs is what the kernels of packed matrices read; they use the
@@ -33,7 +34,21 @@ type packedArgs struct {
 	unpack *unpackPattern
 	flags  int64
 	mask   int64
+	round  *roundConstants
 }
+
+// roundConstants parametrize the fast rounding of products: the bits of an
+// exponent, the least power of two that counts, and the number that is added
+// and subtracted, for a power of two of 1.
+type roundConstants struct {
+	mask          uint32
+	least, factor float32
+}
+
+var (
+	roundF16  = &roundConstants{0xff << 23, 0x1p-14, 0x1.8p13}
+	roundBF16 = &roundConstants{0xff << 23, 0x1p-126, 0x1.8p16}
+)
 
 func (a *packedArgs) pointer() *byte { return (*byte)(unsafe.Pointer(a)) }
 
@@ -154,6 +169,9 @@ func (p *Packed) mulRows(dst []float32, ldd int, x []float32, row, n, c int, s *
 	k := &cur.packed[p.form]
 	a := &s.args
 	p.setArgs(a, k.span)
+	if p.fast != nil {
+		a.round, a.flags = p.fast, a.flags&^(flagF16|flagBF16)|flagFast
+	}
 	a.x, a.ldd = &x[0], int64(4*ldd)
 	for n > 0 {
 		m := p.batch(s, row, n, c)

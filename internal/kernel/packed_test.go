@@ -175,6 +175,12 @@ func packedCases() map[string]*plainPacked {
 					}
 				}
 			}
+			// Some products overflow fp16.
+			large := randomPacked(13, n, k, bits, 1).scaled(1, k, true).rounded(RoundToF16)
+			for i := range large.scale {
+				large.scale[i] *= 3e4
+			}
+			out[name("large")] = large
 			out[name("one scale")] = randomPacked(11, n, k, bits, 1).scaled(n, k, false).rounded(RoundToF16)
 			if n%7 == 0 {
 				out[name("blocks of 7 rows")] = randomPacked(12, n, k, bits, 1).scaled(7, k, false).rounded(RoundToF16).offsets()

@@ -26,7 +26,8 @@ const (
 	argStride // bytes of a step
 	argUnpack // unpackPattern
 	argFlags
-	argMask // low bits of a code
+	argMask  // low bits of a code
+	argRound // roundConstants
 )
 
 // Bits of flags.
@@ -35,6 +36,7 @@ const (
 	flagBias
 	flagF16
 	flagBF16
+	flagFast // instead of flagF16 or flagBF16, where nothing overflows
 )
 
 // packedKernels decode rows of codes, or multiply them by a vector.
@@ -286,4 +288,24 @@ func (s isa) andMem(m Mem, v reg.VecVirtual) {
 	t := s.vec()
 	VPBROADCASTD(m, t)
 	VPAND(t, v, v)
+}
+
+// fastRound prepares rounding to fewer bits by adding and subtracting a number
+// of which the last bit is worth as much as that of the result: 1.5·2¹³ times
+// the power of two in v for fp16, 1.5·2¹⁶ times for bfloat16, with a least
+// power for subnormal results. -0 becomes 0.
+func (k *packedKernel) fastRound() func(v reg.VecVirtual) {
+	s := k.s
+	p := k.load(argRound)
+	mask, least, factor := s.vec(), s.vec(), s.vec()
+	VBROADCASTSS(Mem{Base: p}, mask)
+	VBROADCASTSS(Mem{Base: p, Disp: 4}, least)
+	VBROADCASTSS(Mem{Base: p, Disp: 8}, factor)
+	return func(v reg.VecVirtual) {
+		c := s.vec()
+		s.and(mask, v, c)
+		VMAXPS(least, c, c)
+		VFMADD231PS(factor, c, v)
+		VFNMADD231PS(factor, c, v)
+	}
 }

@@ -198,6 +198,18 @@ func (f *lookup16) kernel(dot bool, nt int) {
 		Label("scale")
 		each(false, func(m Mem, r, p int) { s.mulMem(m, first(r, p), tab[r][p]) })
 		Label("round")
+		if dot {
+			TESTL(U32(flagFast), flags)
+			JZ(LabelRef("slow"))
+			fast := k.fastRound()
+			every(fast)
+			TESTL(U32(flagBias), flags)
+			JZ(LabelRef("steps"))
+			each(true, func(m Mem, r, p int) { s.addMem(m, tab[r][p], tab[r][p]) })
+			every(fast)
+			JMP(LabelRef("steps"))
+			Label("slow")
+		}
 		TESTL(U32(flagF16), flags)
 		JZ(LabelRef("notF16"))
 		every(s.roundF16)
@@ -375,8 +387,14 @@ func (f *integers) kernel(dot bool, nt int) {
 	tmp := GP64()
 	scale, other := s.vecs(nt), s.vecs(nt)
 	modes := []mode{{0}, {flagF16}, {flagOffset}, {flagOffset | flagF16}}
+	if dot {
+		modes = append(modes, mode{flagFast}, mode{flagOffset | flagFast})
+	}
 	if f.kind != "I8" {
 		modes = append(modes, mode{flagBias}, mode{flagBias | flagF16}, mode{flagBias | flagBF16})
+		if dot {
+			modes = append(modes, mode{flagBias | flagFast})
+		}
 	}
 	flags := k.arg(argFlags)
 	for i, m := range modes {
@@ -393,6 +411,8 @@ func (f *integers) kernel(dot bool, nt int) {
 			round = s.roundF16
 		case m.has(flagBF16):
 			round = s.bf16()
+		case m.has(flagFast):
+			round = k.fastRound()
 		}
 		value := func(r, part int, v reg.VecVirtual) {
 			codes(r, part, v)
