@@ -9,9 +9,10 @@ import (
 
 // TestVariants compares tiny models with logits of mlx-lm, a program that
 // shares nothing with this one: biases everywhere and linear rope scaling,
-// Qwen2's window, and a multimodal Gemma 3 in its older spelling.
+// Qwen2's window, a multimodal Gemma 3 in its older spelling, and a multimodal
+// Gemma 4 without per-layer embeddings.
 func TestVariants(t *testing.T) {
-	for _, name := range []string{"llama-biased", "qwen2-window", "gemma3-nested"} {
+	for _, name := range []string{"llama-biased", "qwen2-window", "gemma3-nested", "gemma4-nested"} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join("testdata", name)
 			src, err := checkpoint.OpenFile(filepath.Join(dir, "expected.safetensors"))

@@ -12,7 +12,7 @@ import pathlib
 
 import mlx.core as mx
 import numpy as np
-from mlx_lm.models import gemma3_text, llama
+from mlx_lm.models import gemma3_text, gemma4_text, llama
 from safetensors.numpy import save_file
 
 HERE = pathlib.Path(__file__).parent
@@ -139,7 +139,54 @@ def gemma3_nested():
     write("gemma3-nested", cfg, w, ids, out)
 
 
+def gemma4_nested():
+    """The text part of a multimodal Gemma 4 without per-layer embeddings, in the published spelling: as many KV heads
+    as query heads, four full layers of six, the last three sharing, divided rope frequencies, no softcap, null for what is off, and an
+    embedding head of its own."""
+    text = dict(
+        model_type="gemma4_text", vocab_size=VOCAB, hidden_size=36, intermediate_size=40, num_hidden_layers=6,
+        num_attention_heads=3, num_key_value_heads=3, head_dim=8, global_head_dim=16, num_global_key_value_heads=None,
+        hidden_activation="gelu_pytorch_tanh", max_position_embeddings=128, rms_norm_eps=1e-6, sliding_window=6,
+        layer_types=["full_attention", "sliding_attention"] + ["full_attention"] * 2 + ["sliding_attention", "full_attention"],
+        hidden_size_per_layer_input=0, vocab_size_per_layer_input=0, num_kv_shared_layers=3, use_double_wide_mlp=True,
+        final_logit_softcapping=None, use_bidirectional_attention="vision", attention_k_eq_v=False, tie_word_embeddings=False,
+        rope_parameters={
+            "full_attention": {"rope_type": "proportional", "rope_theta": 100000.0, "partial_rotary_factor": 0.625, "factor": 2.5},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+        },
+    )
+    cfg = dict(
+        architectures=["Gemma4ForConditionalGeneration"], model_type="gemma4", boi_token_id=40, eoi_token_id=41,
+        image_token_id=42, video_token_id=43, audio_token_id=44, boa_token_id=45, eoa_token_index=46,
+        tie_word_embeddings=False, text_config=text, vision_config={"model_type": "gemma4_vision", "hidden_size": 8},
+        audio_config=None,
+    )
+    rng = np.random.default_rng(4)
+    h, i, d = 36, 40, {"full_attention": 16, "sliding_attention": 8}
+    s = {"model.embed_tokens.weight": (VOCAB, h), "model.norm.weight": (h,), "lm_head.weight": (VOCAB, h)}
+    for n, kind in enumerate(text["layer_types"]):
+        p, a = f"model.layers.{n}.", 3 * d[kind]
+        width = i * (2 if n >= 3 else 1)
+        s |= {p + "self_attn.q_proj.weight": (a, h), p + "self_attn.o_proj.weight": (h, a), p + "self_attn.q_norm.weight": (d[kind],)}
+        if n < 4:  # layer 3 has dead ones
+            s |= {p + "self_attn.k_proj.weight": (a, h), p + "self_attn.v_proj.weight": (a, h), p + "self_attn.k_norm.weight": (d[kind],)}
+        s |= {p + "mlp.gate_proj.weight": (width, h), p + "mlp.up_proj.weight": (width, h), p + "mlp.down_proj.weight": (h, width)}
+        for m in ("input", "post_attention", "pre_feedforward", "post_feedforward"):
+            s[p + m + "_layernorm.weight"] = (h,)
+        s[p + "layer_scalar"] = (1,)
+    w = draw(rng, s, np.float16)
+    for n in range(6):
+        w[f"model.layers.{n}.layer_scalar"] = np.array([1.5 - 0.2 * n], np.float16)
+    ids = rng.integers(0, VOCAB, TOKENS)
+    out = logits(gemma4_text, text, w, ids)
+    w = {k if k.startswith("lm_head") else k.replace("model.", "model.language_model.", 1): v for k, v in w.items()}
+    w["model.vision_tower.patch_embedder.input_proj.weight"] = np.ones((8, 8), np.float16)
+    w["model.embed_vision.embedding_projection.weight"] = np.ones((36, 8), np.float16)
+    write("gemma4-nested", cfg, w, ids, out)
+
+
 if __name__ == "__main__":
     llama_biased()
     qwen2_window()
     gemma3_nested()
+    gemma4_nested()
