@@ -37,7 +37,7 @@ func circular(x float64, shift int) float64 {
 		for i := 14; i >= 4; i -= 2 {
 			p = factorial[i] - float64(p*s)
 		}
-		half := 0.5 * s
+		half := float64(0.5 * s)
 		y = 1 - half
 		y += (1 - y) - half + float64(float64(p*s)*s)
 	}

@@ -146,7 +146,7 @@ func rmsNorm(dst, x *Matrix, w []float32, eps float64, unitOffset bool) {
 				v := in[i : i+len(w)]
 				var sum float64
 				for _, e := range v {
-					sum += float64(e) * float64(e)
+					sum += float64(float64(e) * float64(e))
 				}
 				scale := 1 / math.Sqrt(sum/float64(len(v))+eps)
 				for j, e := range v {
