@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -73,13 +74,63 @@ func (m *Model) RangeProbe(ctx context.Context, ids []int32) (Ranges, error) {
 	r := Ranges{Tokens: len(ids)}
 	note := func(name string, peak float32) { r.Sites = append(r.Sites, Site{Name: name, MaxAbs: peak}) }
 	p := m.pass(exactDot)
-	p.tap = func(name string, x *Matrix) { note(name, x.MaxAbs()) }
-	p.scores = func(layer int, peak, bound float32) {
-		note(fmt.Sprintf("layers.%d.scores", layer), peak)
-		note(fmt.Sprintf("layers.%d.scores_bound", layer), bound)
-	}
+	p.tap, p.scores = siteRanges(note)
 	if err := p.run(ctx, ids, func(*Matrix) {}); err != nil {
 		return Ranges{}, err
+	}
+	return r, nil
+}
+
+// siteRanges are the callbacks of a pass that turn intermediates into ranges.
+func siteRanges(note func(name string, peak float32)) (Tap, func(layer int, peak, bound float32)) {
+	return func(name string, x *Matrix) { note(name, x.MaxAbs()) },
+		func(layer int, peak, bound float32) {
+			note(fmt.Sprintf("layers.%d.scores", layer), peak)
+			note(fmt.Sprintf("layers.%d.scores_bound", layer), bound)
+		}
+}
+
+// RangeProbe runs ids through the target and then, from several of their
+// positions, a round of drafts, and records the ranges of the drafter's sites
+// over all steps. Like those of Model.RangeProbe its results have the same
+// bits on every processor.
+func (d *Drafter) RangeProbe(ctx context.Context, target *Model, ids []int32, steps int) (Ranges, error) {
+	const rounds = 4
+	if h := target.config.Hidden; h != d.config.TargetHidden {
+		return Ranges{}, fmt.Errorf("reference: the drafter belongs to a target with hidden_size %d, got %d", d.config.TargetHidden, h)
+	}
+	p := target.pass(exactDot)
+	p.kinds = map[LayerKind]KV{}
+	if err := p.run(ctx, ids, func(*Matrix) {}); err != nil {
+		return Ranges{}, err
+	}
+	r := Ranges{Tokens: len(ids)}
+	index := map[string]int{}
+	tap, scores := siteRanges(func(name string, peak float32) {
+		at, ok := index[name]
+		if !ok {
+			at = len(r.Sites)
+			index[name] = at
+			r.Sites = append(r.Sites, Site{Name: name})
+		}
+		if !(peak <= r.Sites[at].MaxAbs) {
+			r.Sites[at].MaxAbs = peak
+		}
+	})
+	for i := range min(rounds, len(ids)-1) {
+		n := (i + 1) * (len(ids) - 1) / min(rounds, len(ids)-1)
+		next, hidden := ids[n], p.norm.Row(n-1)
+		for range steps {
+			embedding, err := target.Embed(next)
+			if err != nil {
+				return Ranges{}, err
+			}
+			s, err := d.step(ctx, DraftRound{N: n, KV: p.kinds}, slices.Concat(embedding, hidden), tap, scores, exactDot)
+			if err != nil {
+				return Ranges{}, err
+			}
+			next, hidden = s.Token, s.Projected
+		}
 	}
 	return r, nil
 }
