@@ -347,6 +347,30 @@ func TestValidate(t *testing.T) {
 		{"cache layers", func(c *contract) {
 			chunking.Find(c.Chunks[1].Functions[0].Inputs, models.KeyCache, models.Sliding).Layers[0] = 3
 		}, "port K_sliding_in stacks layers [3 5 6]; the chunk holds 4 to 8"},
+		{"longer context", func(c *contract) { c.Context = 65 }, "attention full: 64 slots cannot hold a context of 65"},
+		{"linear window", func(c *contract) {
+			a := c.Attention[models.Sliding]
+			a.Layout = chunking.Linear
+			c.Attention[models.Sliding] = a
+		}, "attention sliding: 24 slots cannot hold a context of 64"},
+		{"ring without a window", func(c *contract) { a := c.Attention[models.Sliding]; a.Window = 0; c.Attention[models.Sliding] = a }, "cannot hold a window of 0"},
+		{"more slots", func(c *contract) { a := c.Attention[models.Full]; a.Slots = 99; c.Attention[models.Full] = a },
+			"function decode: input causal_mask_full is fp16 [1 1 1 65], elsewhere the contract implies fp16 [1 1 1 100]"},
+		{"other kinds", func(c *contract) { c.Model.Kinds[0] = models.Full }, "input K_full_in is fp16 [1 1 64 32] of layers [3], elsewhere the contract implies fp16 [2 1 64 32] of layers [0 3]"},
+		{"vocabulary", func(c *contract) { c.Model.Vocab++ }, "output logits is fp16 [1 1 512], elsewhere the contract implies fp16 [1 1 513]"},
+		{"precision", func(c *contract) { c.Compute = "fp32" }, "input hidden_states is fp16 [1 1 96], pre-norm, elsewhere the contract implies fp32"},
+		{"caches", func(c *contract) { c.KV = chunking.KVState }, "role key_cache of full attention is not one of such a function in a bundle with state caches"},
+		{"role", func(c *contract) {
+			chunking.Find(c.Chunks[1].Functions[1].Inputs, models.RopeSin, models.Full).Role = "phase"
+		}, "input sin_f: role phase of full attention is not one"},
+		{"role twice", func(c *contract) {
+			chunking.Find(c.Chunks[1].Functions[1].Inputs, models.RopeSin, models.Full).Role = models.RopeCos
+		}, "2 inputs have the role rope_cos of full attention, want 1"},
+		{"mask missing", func(c *contract) {
+			f := &c.Chunks[0].Functions[2]
+			f.Inputs = slices.DeleteFunc(f.Inputs, func(p chunking.Port) bool { return p.Role == models.Mask && p.Kind == models.Full })
+		},
+			"0 inputs have the role mask of full attention, want 1"},
 		{"cache height", func(c *contract) {
 			chunking.Find(c.Chunks[1].Functions[0].Inputs, models.KeyCache, models.Sliding).Shape[0] = 4
 		}, "port K_sliding_in stacks layers [4 5 6] along 4 entries, want 3"},

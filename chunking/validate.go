@@ -69,6 +69,14 @@ func (c *Contract) Validate() error {
 	if next != c.Model.Layers {
 		return fmt.Errorf("the chunks hold %d of %d layers", next, c.Model.Layers)
 	}
+	for i := range c.Chunks {
+		ch := &c.Chunks[i]
+		for j := range ch.Functions {
+			if err := c.asDesigned(ch, &ch.Functions[j]); err != nil {
+				return fmt.Errorf("chunk %s: function %s: %w", ch.Name, ch.Functions[j].Name, err)
+			}
+		}
+	}
 	return nil
 }
 
@@ -101,8 +109,11 @@ func (c *Contract) attention() error {
 		if a.HeadDim < 2 || a.KVHeads < 1 || len(a.InvFreq)*2 != a.HeadDim {
 			return fmt.Errorf("attention %s: %d frequencies for head_dim %d, %d key heads", k, len(a.InvFreq), a.HeadDim, a.KVHeads)
 		}
-		if a.Window > 0 && a.Slots < min(a.Window, c.Context) {
+		if a.Window < 0 || a.Layout == Ring && a.Slots < min(a.Window, c.Context) || a.Window == 0 && a.Layout == Ring {
 			return fmt.Errorf("attention %s: %d slots cannot hold a window of %d", k, a.Slots, a.Window)
+		}
+		if a.Layout == Linear && a.Slots < c.Context {
+			return fmt.Errorf("attention %s: %d slots cannot hold a context of %d", k, a.Slots, c.Context)
 		}
 	}
 	return nil

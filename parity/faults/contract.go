@@ -42,12 +42,10 @@ func contractFaults() []Fault {
 			contract: func(c *chunking.Contract) { c.Embedding.Scale /= 2 },
 		},
 		{
-			Name: "contract-kinds", Family: Contract, Gates: gate, Applies: sliding,
-			What: "the layer pattern is off by one",
-			contract: func(c *chunking.Contract) {
-				k := c.Model.Kinds
-				c.Model.Kinds = append(k[1:len(k):len(k)], k[0])
-			},
+			Name: "contract-kinds", Family: Contract, Gates: gate,
+			Applies:  func(c *chunking.Contract) bool { return switchOf(c) > 0 },
+			What:     "two layers of different kinds have changed places",
+			contract: func(c *chunking.Contract) { exchange(c, switchOf(c)) },
 		},
 		{
 			Name: "contract-context", Family: Contract, Gates: gate,
@@ -66,6 +64,41 @@ func doubleTheta(f []float32) []float32 {
 	return out
 }
 
+// switchOf is the first layer that has another kind than the one before it and
+// shares a chunk with it; 0 if there is none.
+func switchOf(c *chunking.Contract) int {
+	for _, ch := range c.Chunks {
+		for i := ch.First + 1; i < ch.Last; i++ {
+			if c.Model.Kinds[i] != c.Model.Kinds[i-1] {
+				return i
+			}
+		}
+	}
+	return 0
+}
+
+// exchange swaps layers i-1 and i wherever the contract speaks of kinds.
+func exchange(c *chunking.Contract, i int) {
+	k := c.Model.Kinds
+	k[i-1], k[i] = k[i], k[i-1]
+	for _, ch := range c.Chunks {
+		for _, f := range ch.Functions {
+			for _, ports := range [][]chunking.Port{f.Inputs, f.Outputs, f.States} {
+				for _, p := range ports {
+					for j, l := range p.Layers {
+						switch l {
+						case i - 1:
+							p.Layers[j] = i
+						case i:
+							p.Layers[j] = i - 1
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
 // growContext doubles the linear caches everywhere in the contract.
 func growContext(c *chunking.Contract) {
 	c.Context *= 2
@@ -81,8 +114,12 @@ func growContext(c *chunking.Contract) {
 				f := &c.Chunks[i].Functions[j]
 				for _, ports := range [][]chunking.Port{f.Inputs, f.States} {
 					for p := range ports {
-						if ports[p].Kind == k && len(ports[p].Shape) == 4 && ports[p].Shape[2] == old {
-							ports[p].Shape[2] *= 2
+						switch q := &ports[p]; {
+						case q.Kind != k:
+						case q.Role == models.Mask:
+							q.Shape[3] += old
+						case len(q.Shape) == 4 && q.Shape[2] == old:
+							q.Shape[2] *= 2
 						}
 					}
 				}
