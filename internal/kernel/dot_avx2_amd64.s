@@ -313,7 +313,7 @@ done:
 	RET
 
 // func dot1x2F16AVX2(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, F16C, FMA3, MMX+
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
 TEXT ·dot1x2F16AVX2(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -330,6 +330,9 @@ TEXT ·dot1x2F16AVX2(SB), NOSPLIT, $0-72
 	VXORPS      Y3, Y3, Y3
 	MOVQ        CX, DI
 	IMUL3Q      $0x02, DI, DI
+	MOVQ        $0x00002000, R8
+	CMPQ        DI, R8
+	CMOVQCS     R8, DI
 	ADDQ        BX, DI
 	SHRQ        $0x01, SI
 	JNC         even
@@ -422,7 +425,7 @@ done:
 	RET
 
 // func dot2x2F16AVX2(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
 TEXT ·dot2x2F16AVX2(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -440,6 +443,12 @@ TEXT ·dot2x2F16AVX2(SB), NOSPLIT, $0-72
 	VXORPS      Y5, Y5, Y5
 	VXORPS      Y6, Y6, Y6
 	VXORPS      Y7, Y7, Y7
+	MOVQ        CX, R8
+	IMUL3Q      $0x02, R8, R8
+	MOVQ        $0x00002000, R9
+	CMPQ        R8, R9
+	CMOVQCS     R9, R8
+	ADDQ        BX, R8
 	SHRQ        $0x01, SI
 	JNC         even
 	VCVTPH2PS   (BX), Y8
@@ -466,6 +475,9 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT0  (R8)
+	PREFETCHT0  64(R8)
+	ADDQ        $0x00000080, R8
 	VCVTPH2PS   (BX), Y8
 	VCVTPH2PS   (BX)(CX*1), Y9
 	VMOVUPS     (DX), Y10
@@ -568,7 +580,7 @@ done:
 	RET
 
 // func dot3x2F16AVX2(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
 TEXT ·dot3x2F16AVX2(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -590,6 +602,12 @@ TEXT ·dot3x2F16AVX2(SB), NOSPLIT, $0-72
 	VXORPS      Y9, Y9, Y9
 	VXORPS      Y10, Y10, Y10
 	VXORPS      Y11, Y11, Y11
+	MOVQ        CX, R8
+	IMUL3Q      $0x02, R8, R8
+	MOVQ        $0x00002000, R9
+	CMPQ        R8, R9
+	CMOVQCS     R9, R8
+	ADDQ        BX, R8
 	SHRQ        $0x01, SI
 	JNC         even
 	VCVTPH2PS   (BX), Y12
@@ -622,6 +640,9 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT0  (R8)
+	PREFETCHT0  64(R8)
+	ADDQ        $0x00000080, R8
 	VCVTPH2PS   (BX), Y12
 	VCVTPH2PS   (BX)(CX*1), Y13
 	VMOVUPS     (DX), Y14
@@ -759,7 +780,7 @@ done:
 	RET
 
 // func dot1x4F16AVX2(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, F16C, FMA3, MMX+
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
 TEXT ·dot1x4F16AVX2(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -782,6 +803,9 @@ TEXT ·dot1x4F16AVX2(SB), NOSPLIT, $0-72
 	VXORPS      Y7, Y7, Y7
 	MOVQ        CX, R8
 	IMUL3Q      $0x04, R8, R8
+	MOVQ        $0x00002000, R9
+	CMPQ        R8, R9
+	CMOVQCS     R9, R8
 	ADDQ        BX, R8
 	SHRQ        $0x01, DI
 	JNC         even
@@ -1238,7 +1262,7 @@ done:
 	RET
 
 // func dot1x2F32AVX2(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·dot1x2F32AVX2(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -1255,6 +1279,9 @@ TEXT ·dot1x2F32AVX2(SB), NOSPLIT, $0-72
 	VXORPS      Y3, Y3, Y3
 	MOVQ        CX, DI
 	IMUL3Q      $0x02, DI, DI
+	MOVQ        $0x00002000, R8
+	CMPQ        DI, R8
+	CMOVQCS     R8, DI
 	ADDQ        BX, DI
 	SHRQ        $0x01, SI
 	JNC         even
@@ -1349,7 +1376,7 @@ done:
 	RET
 
 // func dot2x2F32AVX2(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, FMA3
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·dot2x2F32AVX2(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -1367,6 +1394,12 @@ TEXT ·dot2x2F32AVX2(SB), NOSPLIT, $0-72
 	VXORPS      Y5, Y5, Y5
 	VXORPS      Y6, Y6, Y6
 	VXORPS      Y7, Y7, Y7
+	MOVQ        CX, R8
+	IMUL3Q      $0x02, R8, R8
+	MOVQ        $0x00002000, R9
+	CMPQ        R8, R9
+	CMOVQCS     R9, R8
+	ADDQ        BX, R8
 	SHRQ        $0x01, SI
 	JNC         even
 	VMOVUPS     (BX), Y8
@@ -1393,6 +1426,11 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT0  (R8)
+	PREFETCHT0  64(R8)
+	PREFETCHT0  128(R8)
+	PREFETCHT0  192(R8)
+	ADDQ        $0x00000100, R8
 	VMOVUPS     (BX), Y8
 	VMOVUPS     (BX)(CX*1), Y9
 	VMOVUPS     (DX), Y10
@@ -1495,7 +1533,7 @@ done:
 	RET
 
 // func dot3x2F32AVX2(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, FMA3
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·dot3x2F32AVX2(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -1517,6 +1555,12 @@ TEXT ·dot3x2F32AVX2(SB), NOSPLIT, $0-72
 	VXORPS      Y9, Y9, Y9
 	VXORPS      Y10, Y10, Y10
 	VXORPS      Y11, Y11, Y11
+	MOVQ        CX, R8
+	IMUL3Q      $0x02, R8, R8
+	MOVQ        $0x00002000, R9
+	CMPQ        R8, R9
+	CMOVQCS     R9, R8
+	ADDQ        BX, R8
 	SHRQ        $0x01, SI
 	JNC         even
 	VMOVUPS     (BX), Y12
@@ -1549,6 +1593,11 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT0  (R8)
+	PREFETCHT0  64(R8)
+	PREFETCHT0  128(R8)
+	PREFETCHT0  192(R8)
+	ADDQ        $0x00000100, R8
 	VMOVUPS     (BX), Y12
 	VMOVUPS     (BX)(CX*1), Y13
 	VMOVUPS     (DX), Y14
@@ -1686,7 +1735,7 @@ done:
 	RET
 
 // func dot1x4F32AVX2(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·dot1x4F32AVX2(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -1709,6 +1758,9 @@ TEXT ·dot1x4F32AVX2(SB), NOSPLIT, $0-72
 	VXORPS      Y7, Y7, Y7
 	MOVQ        CX, R8
 	IMUL3Q      $0x04, R8, R8
+	MOVQ        $0x00002000, R9
+	CMPQ        R8, R9
+	CMOVQCS     R9, R8
 	ADDQ        BX, R8
 	SHRQ        $0x01, DI
 	JNC         even

@@ -66,7 +66,7 @@ done:
 	RET
 
 // func dot1x4F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·dot1x4F16AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -85,6 +85,9 @@ TEXT ·dot1x4F16AVX512(SB), NOSPLIT, $0-72
 	VPXORD      Z3, Z3, Z3
 	MOVQ        CX, R8
 	IMUL3Q      $0x04, R8, R8
+	MOVQ        $0x00002000, R9
+	CMPQ        R8, R9
+	CMOVQCS     R9, R8
 	ADDQ        BX, R8
 	SHRQ        $0x01, DI
 	JNC         even
@@ -264,7 +267,7 @@ done:
 	RET
 
 // func dot2x4F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·dot2x4F16AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -284,6 +287,12 @@ TEXT ·dot2x4F16AVX512(SB), NOSPLIT, $0-72
 	VPXORD      Z5, Z5, Z5
 	VPXORD      Z6, Z6, Z6
 	VPXORD      Z7, Z7, Z7
+	MOVQ        CX, R9
+	IMUL3Q      $0x04, R9, R9
+	MOVQ        $0x00002000, R10
+	CMPQ        R9, R10
+	CMOVQCS     R10, R9
+	ADDQ        BX, R9
 	SHRQ        $0x01, DI
 	JNC         even
 	VCVTPH2PS   (BX), Z8
@@ -309,6 +318,11 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT0  (R9)
+	PREFETCHT0  64(R9)
+	PREFETCHT0  128(R9)
+	PREFETCHT0  192(R9)
+	ADDQ        $0x00000100, R9
 	VCVTPH2PS   (BX), Z8
 	VCVTPH2PS   (BX)(CX*1), Z9
 	VCVTPH2PS   (BX)(CX*2), Z10
@@ -513,7 +527,7 @@ done:
 	RET
 
 // func dot3x4F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·dot3x4F16AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -537,6 +551,12 @@ TEXT ·dot3x4F16AVX512(SB), NOSPLIT, $0-72
 	VPXORD      Z9, Z9, Z9
 	VPXORD      Z10, Z10, Z10
 	VPXORD      Z11, Z11, Z11
+	MOVQ        CX, R9
+	IMUL3Q      $0x04, R9, R9
+	MOVQ        $0x00002000, R10
+	CMPQ        R9, R10
+	CMOVQCS     R10, R9
+	ADDQ        BX, R9
 	SHRQ        $0x01, DI
 	JNC         even
 	VCVTPH2PS   (BX), Z12
@@ -567,6 +587,11 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT0  (R9)
+	PREFETCHT0  64(R9)
+	PREFETCHT0  128(R9)
+	PREFETCHT0  192(R9)
+	ADDQ        $0x00000100, R9
 	VCVTPH2PS   (BX), Z12
 	VCVTPH2PS   (BX)(CX*1), Z13
 	VCVTPH2PS   (BX)(CX*2), Z14
@@ -829,7 +854,7 @@ done:
 	RET
 
 // func dot4x4F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·dot4x4F16AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -859,6 +884,12 @@ TEXT ·dot4x4F16AVX512(SB), NOSPLIT, $0-72
 	VPXORD      Z13, Z13, Z13
 	VPXORD      Z14, Z14, Z14
 	VPXORD      Z15, Z15, Z15
+	MOVQ        CX, R10
+	IMUL3Q      $0x04, R10, R10
+	MOVQ        $0x00002000, R11
+	CMPQ        R10, R11
+	CMOVQCS     R11, R10
+	ADDQ        SI, R10
 	SHRQ        $0x01, R8
 	JNC         even
 	VCVTPH2PS   (SI), Z16
@@ -895,6 +926,11 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT0  (R10)
+	PREFETCHT0  64(R10)
+	PREFETCHT0  128(R10)
+	PREFETCHT0  192(R10)
+	ADDQ        $0x00000100, R10
 	VCVTPH2PS   (SI), Z16
 	VCVTPH2PS   (SI)(CX*1), Z17
 	VCVTPH2PS   (SI)(CX*2), Z18
@@ -1976,7 +2012,7 @@ done:
 	RET
 
 // func dot1x8F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·dot1x8F16AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -2001,6 +2037,9 @@ TEXT ·dot1x8F16AVX512(SB), NOSPLIT, $0-72
 	VPXORD      Z7, Z7, Z7
 	MOVQ        CX, R9
 	IMUL3Q      $0x08, R9, R9
+	MOVQ        $0x00002000, R10
+	CMPQ        R9, R10
+	CMOVQCS     R10, R9
 	ADDQ        BX, R9
 	SHRQ        $0x01, R8
 	JNC         even
@@ -2216,7 +2255,7 @@ done:
 	RET
 
 // func dot1x4F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·dot1x4F32AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -2235,6 +2274,9 @@ TEXT ·dot1x4F32AVX512(SB), NOSPLIT, $0-72
 	VPXORD      Z3, Z3, Z3
 	MOVQ        CX, R8
 	IMUL3Q      $0x04, R8, R8
+	MOVQ        $0x00002000, R9
+	CMPQ        R8, R9
+	CMOVQCS     R9, R8
 	ADDQ        BX, R8
 	SHRQ        $0x01, DI
 	JNC         even
@@ -2418,7 +2460,7 @@ done:
 	RET
 
 // func dot2x4F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·dot2x4F32AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -2438,6 +2480,12 @@ TEXT ·dot2x4F32AVX512(SB), NOSPLIT, $0-72
 	VPXORD      Z5, Z5, Z5
 	VPXORD      Z6, Z6, Z6
 	VPXORD      Z7, Z7, Z7
+	MOVQ        CX, R9
+	IMUL3Q      $0x04, R9, R9
+	MOVQ        $0x00002000, R10
+	CMPQ        R9, R10
+	CMOVQCS     R10, R9
+	ADDQ        BX, R9
 	SHRQ        $0x01, DI
 	JNC         even
 	VMOVUPS     (BX), Z8
@@ -2463,6 +2511,15 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT0  (R9)
+	PREFETCHT0  64(R9)
+	PREFETCHT0  128(R9)
+	PREFETCHT0  192(R9)
+	PREFETCHT0  256(R9)
+	PREFETCHT0  320(R9)
+	PREFETCHT0  384(R9)
+	PREFETCHT0  448(R9)
+	ADDQ        $0x00000200, R9
 	VMOVUPS     (BX), Z8
 	VMOVUPS     (BX)(CX*1), Z9
 	VMOVUPS     (BX)(CX*2), Z10
@@ -2667,7 +2724,7 @@ done:
 	RET
 
 // func dot3x4F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·dot3x4F32AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -2691,6 +2748,12 @@ TEXT ·dot3x4F32AVX512(SB), NOSPLIT, $0-72
 	VPXORD      Z9, Z9, Z9
 	VPXORD      Z10, Z10, Z10
 	VPXORD      Z11, Z11, Z11
+	MOVQ        CX, R9
+	IMUL3Q      $0x04, R9, R9
+	MOVQ        $0x00002000, R10
+	CMPQ        R9, R10
+	CMOVQCS     R10, R9
+	ADDQ        BX, R9
 	SHRQ        $0x01, DI
 	JNC         even
 	VMOVUPS     (BX), Z12
@@ -2721,6 +2784,15 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT0  (R9)
+	PREFETCHT0  64(R9)
+	PREFETCHT0  128(R9)
+	PREFETCHT0  192(R9)
+	PREFETCHT0  256(R9)
+	PREFETCHT0  320(R9)
+	PREFETCHT0  384(R9)
+	PREFETCHT0  448(R9)
+	ADDQ        $0x00000200, R9
 	VMOVUPS     (BX), Z12
 	VMOVUPS     (BX)(CX*1), Z13
 	VMOVUPS     (BX)(CX*2), Z14
@@ -2983,7 +3055,7 @@ done:
 	RET
 
 // func dot4x4F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·dot4x4F32AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -3013,6 +3085,12 @@ TEXT ·dot4x4F32AVX512(SB), NOSPLIT, $0-72
 	VPXORD      Z13, Z13, Z13
 	VPXORD      Z14, Z14, Z14
 	VPXORD      Z15, Z15, Z15
+	MOVQ        CX, R10
+	IMUL3Q      $0x04, R10, R10
+	MOVQ        $0x00002000, R11
+	CMPQ        R10, R11
+	CMOVQCS     R11, R10
+	ADDQ        SI, R10
 	SHRQ        $0x01, R8
 	JNC         even
 	VMOVUPS     (SI), Z16
@@ -3049,6 +3127,15 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT0  (R10)
+	PREFETCHT0  64(R10)
+	PREFETCHT0  128(R10)
+	PREFETCHT0  192(R10)
+	PREFETCHT0  256(R10)
+	PREFETCHT0  320(R10)
+	PREFETCHT0  384(R10)
+	PREFETCHT0  448(R10)
+	ADDQ        $0x00000200, R10
 	VMOVUPS     (SI), Z16
 	VMOVUPS     (SI)(CX*1), Z17
 	VMOVUPS     (SI)(CX*2), Z18
@@ -4130,7 +4217,7 @@ done:
 	RET
 
 // func dot1x8F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·dot1x8F32AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -4155,6 +4242,9 @@ TEXT ·dot1x8F32AVX512(SB), NOSPLIT, $0-72
 	VPXORD      Z7, Z7, Z7
 	MOVQ        CX, R9
 	IMUL3Q      $0x08, R9, R9
+	MOVQ        $0x00002000, R10
+	CMPQ        R9, R10
+	CMOVQCS     R10, R9
 	ADDQ        BX, R9
 	SHRQ        $0x01, R8
 	JNC         even

@@ -9,6 +9,9 @@ type level struct {
 	f16   dotTiles[uint16]
 	f32   dotTiles[float32]
 	outer outerTiles
+	// The same tiles, going on with the sums in dst; none: sums are never
+	// interrupted.
+	outerAdd outerTiles
 
 	// Products with packed matrices, by form; none: rows are decoded.
 	packed [numForms]packedKernels

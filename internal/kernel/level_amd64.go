@@ -26,6 +26,12 @@ var avx512Level = level{
 		3: {{64, outer3x64AVX512}, {16, outer3x16AVX512}},
 		4: {{64, outer4x64AVX512}, {16, outer4x16AVX512}},
 	},
+	outerAdd: outerTiles{
+		1: {{256, outerAdd1x256AVX512}, {64, outerAdd1x64AVX512}, {16, outerAdd1x16AVX512}},
+		2: {{64, outerAdd2x64AVX512}, {16, outerAdd2x16AVX512}},
+		3: {{64, outerAdd3x64AVX512}, {16, outerAdd3x16AVX512}},
+		4: {{64, outerAdd4x64AVX512}, {16, outerAdd4x16AVX512}},
+	},
 	packed: [numForms]packedKernels{
 		formLUT:     {decodeLUTAVX512, dot1x1LUTAVX512, dot1x8LUTAVX512, 8, 0},
 		formLUT4:    {decodeLUT4AVX512, dot1x1LUT4AVX512, dot1x8LUT4AVX512, 8, 0},
@@ -72,6 +78,12 @@ var avx2Level = level{
 		2: {{32, outer2x32AVX2}, {8, outer2x8AVX2}},
 		3: {{32, outer3x32AVX2}, {8, outer3x8AVX2}},
 		4: {{16, outer4x16AVX2}, {8, outer4x8AVX2}},
+	},
+	outerAdd: outerTiles{
+		1: {{64, outerAdd1x64AVX2}, {32, outerAdd1x32AVX2}, {8, outerAdd1x8AVX2}},
+		2: {{32, outerAdd2x32AVX2}, {8, outerAdd2x8AVX2}},
+		3: {{32, outerAdd3x32AVX2}, {8, outerAdd3x8AVX2}},
+		4: {{16, outerAdd4x16AVX2}, {8, outerAdd4x8AVX2}},
 	},
 	packed: [numForms]packedKernels{
 		formLUT:     {decodeLUTAVX2, dot1x1LUTAVX2, dot1x2LUTAVX2, 2, 0},

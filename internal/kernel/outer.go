@@ -28,12 +28,34 @@ func MulNN(dst []float32, ldd int, p []float32, ldp, t int, v []float32, ldv, c,
 		}
 		return
 	}
+	// Rows of v are read once for every tile: a part that stays in the first
+	// cache level at a time, if there are tiles that go on with a sum.
+	block := c
+	if least := outerBytes / (4 * n); t > 1 && c > 2*least && n%outerGrain == 0 && cur.outerAdd[1] != nil {
+		block = max(least, 1)
+	}
+	for a := 0; a < c; a += block {
+		tiles := &cur.outer
+		if a > 0 {
+			tiles = &cur.outerAdd
+		}
+		mulColumns(tiles, dst, ldd, p[a:], ldp, t, v[a*ldv:], ldv, min(block, c-a), n)
+	}
+}
+
+// outerBytes is how much of v is used for all rows of p before the next part.
+const outerBytes = 32 << 10
+
+// outerGrain divides the columns that tiles cover without a rest.
+const outerGrain = 16
+
+func mulColumns(tiles *outerTiles, dst []float32, ldd int, p []float32, ldp, t int, v []float32, ldv, c, n int) {
 	const height = 4
 	for i, m := 0, 0; i < t; i += m {
 		left := (t - i + height - 1) / height
 		m = (t - i + left - 1) / left
 		j := 0
-		for _, tile := range cur.outer[m] {
+		for _, tile := range tiles[m] {
 			for ; j+tile.cols <= n; j += tile.cols {
 				tile.run(&dst[i*ldd+j], ldd, &p[i*ldp], ldp, &v[j], ldv, c)
 			}

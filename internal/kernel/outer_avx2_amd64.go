@@ -46,3 +46,48 @@ func outer4x16AVX2(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv i
 //
 //go:noescape
 func outer1x64AVX2(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+// outerAdd1x8AVX2 adds to dst the products of 1 rows of p and 8 columns of v over c elements.
+//
+//go:noescape
+func outerAdd1x8AVX2(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+// outerAdd2x8AVX2 adds to dst the products of 2 rows of p and 8 columns of v over c elements.
+//
+//go:noescape
+func outerAdd2x8AVX2(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+// outerAdd3x8AVX2 adds to dst the products of 3 rows of p and 8 columns of v over c elements.
+//
+//go:noescape
+func outerAdd3x8AVX2(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+// outerAdd4x8AVX2 adds to dst the products of 4 rows of p and 8 columns of v over c elements.
+//
+//go:noescape
+func outerAdd4x8AVX2(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+// outerAdd1x32AVX2 adds to dst the products of 1 rows of p and 32 columns of v over c elements.
+//
+//go:noescape
+func outerAdd1x32AVX2(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+// outerAdd2x32AVX2 adds to dst the products of 2 rows of p and 32 columns of v over c elements.
+//
+//go:noescape
+func outerAdd2x32AVX2(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+// outerAdd3x32AVX2 adds to dst the products of 3 rows of p and 32 columns of v over c elements.
+//
+//go:noescape
+func outerAdd3x32AVX2(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+// outerAdd4x16AVX2 adds to dst the products of 4 rows of p and 16 columns of v over c elements.
+//
+//go:noescape
+func outerAdd4x16AVX2(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+// outerAdd1x64AVX2 adds to dst the products of 1 rows of p and 64 columns of v over c elements.
+//
+//go:noescape
+func outerAdd1x64AVX2(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)

@@ -12,6 +12,9 @@ TEXT ·outer1x8AVX2(SB), NOSPLIT, $0-56
 	MOVQ   p+16(FP), AX
 	MOVQ   v+32(FP), DX
 	MOVQ   c+48(FP), BX
+	MOVQ   dst+0(FP), SI
+	MOVQ   ldd+8(FP), DI
+	SHLQ   $0x02, DI
 	VXORPS Y0, Y0, Y0
 
 loop:
@@ -25,10 +28,7 @@ loop:
 	JMP          loop
 
 done:
-	MOVQ    dst+0(FP), AX
-	MOVQ    ldd+8(FP), CX
-	SHLQ    $0x02, CX
-	VMOVUPS Y0, (AX)
+	VMOVUPS Y0, (SI)
 	VZEROUPPER
 	RET
 
@@ -42,6 +42,9 @@ TEXT ·outer2x8AVX2(SB), NOSPLIT, $0-56
 	MOVQ   p+16(FP), DX
 	MOVQ   v+32(FP), BX
 	MOVQ   c+48(FP), SI
+	MOVQ   dst+0(FP), DI
+	MOVQ   ldd+8(FP), R8
+	SHLQ   $0x02, R8
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 
@@ -59,12 +62,9 @@ loop:
 	JMP          loop
 
 done:
-	MOVQ    dst+0(FP), AX
-	MOVQ    ldd+8(FP), CX
-	SHLQ    $0x02, CX
-	VMOVUPS Y0, (AX)
-	ADDQ    CX, AX
-	VMOVUPS Y1, (AX)
+	VMOVUPS Y0, (DI)
+	ADDQ    R8, DI
+	VMOVUPS Y1, (DI)
 	VZEROUPPER
 	RET
 
@@ -78,6 +78,9 @@ TEXT ·outer3x8AVX2(SB), NOSPLIT, $0-56
 	MOVQ   p+16(FP), DX
 	MOVQ   v+32(FP), BX
 	MOVQ   c+48(FP), SI
+	MOVQ   dst+0(FP), DI
+	MOVQ   ldd+8(FP), R8
+	SHLQ   $0x02, R8
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -98,14 +101,11 @@ loop:
 	JMP          loop
 
 done:
-	MOVQ    dst+0(FP), AX
-	MOVQ    ldd+8(FP), CX
-	SHLQ    $0x02, CX
-	VMOVUPS Y0, (AX)
-	ADDQ    CX, AX
-	VMOVUPS Y1, (AX)
-	ADDQ    CX, AX
-	VMOVUPS Y2, (AX)
+	VMOVUPS Y0, (DI)
+	ADDQ    R8, DI
+	VMOVUPS Y1, (DI)
+	ADDQ    R8, DI
+	VMOVUPS Y2, (DI)
 	VZEROUPPER
 	RET
 
@@ -121,6 +121,9 @@ TEXT ·outer4x8AVX2(SB), NOSPLIT, $0-56
 	ADDQ   AX, BX
 	MOVQ   v+32(FP), SI
 	MOVQ   c+48(FP), DI
+	MOVQ   dst+0(FP), R8
+	MOVQ   ldd+8(FP), R9
+	SHLQ   $0x02, R9
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -145,16 +148,13 @@ loop:
 	JMP          loop
 
 done:
-	MOVQ    dst+0(FP), AX
-	MOVQ    ldd+8(FP), CX
-	SHLQ    $0x02, CX
-	VMOVUPS Y0, (AX)
-	ADDQ    CX, AX
-	VMOVUPS Y1, (AX)
-	ADDQ    CX, AX
-	VMOVUPS Y2, (AX)
-	ADDQ    CX, AX
-	VMOVUPS Y3, (AX)
+	VMOVUPS Y0, (R8)
+	ADDQ    R9, R8
+	VMOVUPS Y1, (R8)
+	ADDQ    R9, R8
+	VMOVUPS Y2, (R8)
+	ADDQ    R9, R8
+	VMOVUPS Y3, (R8)
 	VZEROUPPER
 	RET
 
@@ -168,6 +168,9 @@ TEXT ·outer1x32AVX2(SB), NOSPLIT, $0-56
 	MOVQ   p+16(FP), AX
 	MOVQ   v+32(FP), DX
 	MOVQ   c+48(FP), BX
+	MOVQ   dst+0(FP), SI
+	MOVQ   ldd+8(FP), DI
+	SHLQ   $0x02, DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -187,13 +190,10 @@ loop:
 	JMP          loop
 
 done:
-	MOVQ    dst+0(FP), AX
-	MOVQ    ldd+8(FP), CX
-	SHLQ    $0x02, CX
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, 64(SI)
+	VMOVUPS Y3, 96(SI)
 	VZEROUPPER
 	RET
 
@@ -207,6 +207,9 @@ TEXT ·outer2x32AVX2(SB), NOSPLIT, $0-56
 	MOVQ   p+16(FP), DX
 	MOVQ   v+32(FP), BX
 	MOVQ   c+48(FP), SI
+	MOVQ   dst+0(FP), DI
+	MOVQ   ldd+8(FP), R8
+	SHLQ   $0x02, R8
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -239,18 +242,15 @@ loop:
 	JMP          loop
 
 done:
-	MOVQ    dst+0(FP), AX
-	MOVQ    ldd+8(FP), CX
-	SHLQ    $0x02, CX
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	ADDQ    CX, AX
-	VMOVUPS Y4, (AX)
-	VMOVUPS Y5, 32(AX)
-	VMOVUPS Y6, 64(AX)
-	VMOVUPS Y7, 96(AX)
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y2, 64(DI)
+	VMOVUPS Y3, 96(DI)
+	ADDQ    R8, DI
+	VMOVUPS Y4, (DI)
+	VMOVUPS Y5, 32(DI)
+	VMOVUPS Y6, 64(DI)
+	VMOVUPS Y7, 96(DI)
 	VZEROUPPER
 	RET
 
@@ -264,6 +264,9 @@ TEXT ·outer3x32AVX2(SB), NOSPLIT, $0-56
 	MOVQ   p+16(FP), DX
 	MOVQ   v+32(FP), BX
 	MOVQ   c+48(FP), SI
+	MOVQ   dst+0(FP), DI
+	MOVQ   ldd+8(FP), R8
+	SHLQ   $0x02, R8
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -305,23 +308,20 @@ loop:
 	JMP          loop
 
 done:
-	MOVQ    dst+0(FP), AX
-	MOVQ    ldd+8(FP), CX
-	SHLQ    $0x02, CX
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	ADDQ    CX, AX
-	VMOVUPS Y4, (AX)
-	VMOVUPS Y5, 32(AX)
-	VMOVUPS Y6, 64(AX)
-	VMOVUPS Y7, 96(AX)
-	ADDQ    CX, AX
-	VMOVUPS Y8, (AX)
-	VMOVUPS Y9, 32(AX)
-	VMOVUPS Y10, 64(AX)
-	VMOVUPS Y11, 96(AX)
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y2, 64(DI)
+	VMOVUPS Y3, 96(DI)
+	ADDQ    R8, DI
+	VMOVUPS Y4, (DI)
+	VMOVUPS Y5, 32(DI)
+	VMOVUPS Y6, 64(DI)
+	VMOVUPS Y7, 96(DI)
+	ADDQ    R8, DI
+	VMOVUPS Y8, (DI)
+	VMOVUPS Y9, 32(DI)
+	VMOVUPS Y10, 64(DI)
+	VMOVUPS Y11, 96(DI)
 	VZEROUPPER
 	RET
 
@@ -337,6 +337,9 @@ TEXT ·outer4x16AVX2(SB), NOSPLIT, $0-56
 	ADDQ   AX, BX
 	MOVQ   v+32(FP), SI
 	MOVQ   c+48(FP), DI
+	MOVQ   dst+0(FP), R8
+	MOVQ   ldd+8(FP), R9
+	SHLQ   $0x02, R9
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -370,20 +373,17 @@ loop:
 	JMP          loop
 
 done:
-	MOVQ    dst+0(FP), AX
-	MOVQ    ldd+8(FP), CX
-	SHLQ    $0x02, CX
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	ADDQ    CX, AX
-	VMOVUPS Y2, (AX)
-	VMOVUPS Y3, 32(AX)
-	ADDQ    CX, AX
-	VMOVUPS Y4, (AX)
-	VMOVUPS Y5, 32(AX)
-	ADDQ    CX, AX
-	VMOVUPS Y6, (AX)
-	VMOVUPS Y7, 32(AX)
+	VMOVUPS Y0, (R8)
+	VMOVUPS Y1, 32(R8)
+	ADDQ    R9, R8
+	VMOVUPS Y2, (R8)
+	VMOVUPS Y3, 32(R8)
+	ADDQ    R9, R8
+	VMOVUPS Y4, (R8)
+	VMOVUPS Y5, 32(R8)
+	ADDQ    R9, R8
+	VMOVUPS Y6, (R8)
+	VMOVUPS Y7, 32(R8)
 	VZEROUPPER
 	RET
 
@@ -397,6 +397,9 @@ TEXT ·outer1x64AVX2(SB), NOSPLIT, $0-56
 	MOVQ   p+16(FP), AX
 	MOVQ   v+32(FP), DX
 	MOVQ   c+48(FP), BX
+	MOVQ   dst+0(FP), SI
+	MOVQ   ldd+8(FP), DI
+	SHLQ   $0x02, DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -424,16 +427,470 @@ loop:
 	JMP          loop
 
 done:
-	MOVQ    dst+0(FP), AX
-	MOVQ    ldd+8(FP), CX
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, 64(SI)
+	VMOVUPS Y3, 96(SI)
+	VMOVUPS Y4, 128(SI)
+	VMOVUPS Y5, 160(SI)
+	VMOVUPS Y6, 192(SI)
+	VMOVUPS Y7, 224(SI)
+	VZEROUPPER
+	RET
+
+// func outerAdd1x8AVX2(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+// Requires: AVX, FMA3
+TEXT ·outerAdd1x8AVX2(SB), NOSPLIT, $0-56
+	MOVQ    ldp+24(FP), AX
+	MOVQ    ldv+40(FP), CX
+	SHLQ    $0x02, AX
 	SHLQ    $0x02, CX
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, 160(AX)
-	VMOVUPS Y6, 192(AX)
-	VMOVUPS Y7, 224(AX)
+	MOVQ    p+16(FP), AX
+	MOVQ    v+32(FP), DX
+	MOVQ    c+48(FP), BX
+	MOVQ    dst+0(FP), SI
+	MOVQ    ldd+8(FP), DI
+	SHLQ    $0x02, DI
+	MOVQ    SI, DI
+	VMOVUPS (DI), Y0
+
+loop:
+	TESTQ        BX, BX
+	JZ           done
+	VBROADCASTSS (AX), Y1
+	VFMADD231PS  (DX), Y1, Y0
+	ADDQ         $0x00000004, AX
+	ADDQ         CX, DX
+	DECQ         BX
+	JMP          loop
+
+done:
+	VMOVUPS Y0, (SI)
+	VZEROUPPER
+	RET
+
+// func outerAdd2x8AVX2(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+// Requires: AVX, FMA3
+TEXT ·outerAdd2x8AVX2(SB), NOSPLIT, $0-56
+	MOVQ    ldp+24(FP), AX
+	MOVQ    ldv+40(FP), CX
+	SHLQ    $0x02, AX
+	SHLQ    $0x02, CX
+	MOVQ    p+16(FP), DX
+	MOVQ    v+32(FP), BX
+	MOVQ    c+48(FP), SI
+	MOVQ    dst+0(FP), DI
+	MOVQ    ldd+8(FP), R8
+	SHLQ    $0x02, R8
+	MOVQ    DI, R9
+	VMOVUPS (R9), Y0
+	ADDQ    R8, R9
+	VMOVUPS (R9), Y1
+
+loop:
+	TESTQ        SI, SI
+	JZ           done
+	VMOVUPS      (BX), Y3
+	VBROADCASTSS (DX), Y2
+	VFMADD231PS  Y3, Y2, Y0
+	VBROADCASTSS (DX)(AX*1), Y2
+	VFMADD231PS  Y3, Y2, Y1
+	ADDQ         $0x00000004, DX
+	ADDQ         CX, BX
+	DECQ         SI
+	JMP          loop
+
+done:
+	VMOVUPS Y0, (DI)
+	ADDQ    R8, DI
+	VMOVUPS Y1, (DI)
+	VZEROUPPER
+	RET
+
+// func outerAdd3x8AVX2(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+// Requires: AVX, FMA3
+TEXT ·outerAdd3x8AVX2(SB), NOSPLIT, $0-56
+	MOVQ    ldp+24(FP), AX
+	MOVQ    ldv+40(FP), CX
+	SHLQ    $0x02, AX
+	SHLQ    $0x02, CX
+	MOVQ    p+16(FP), DX
+	MOVQ    v+32(FP), BX
+	MOVQ    c+48(FP), SI
+	MOVQ    dst+0(FP), DI
+	MOVQ    ldd+8(FP), R8
+	SHLQ    $0x02, R8
+	MOVQ    DI, R9
+	VMOVUPS (R9), Y0
+	ADDQ    R8, R9
+	VMOVUPS (R9), Y1
+	ADDQ    R8, R9
+	VMOVUPS (R9), Y2
+
+loop:
+	TESTQ        SI, SI
+	JZ           done
+	VMOVUPS      (BX), Y4
+	VBROADCASTSS (DX), Y3
+	VFMADD231PS  Y4, Y3, Y0
+	VBROADCASTSS (DX)(AX*1), Y3
+	VFMADD231PS  Y4, Y3, Y1
+	VBROADCASTSS (DX)(AX*2), Y3
+	VFMADD231PS  Y4, Y3, Y2
+	ADDQ         $0x00000004, DX
+	ADDQ         CX, BX
+	DECQ         SI
+	JMP          loop
+
+done:
+	VMOVUPS Y0, (DI)
+	ADDQ    R8, DI
+	VMOVUPS Y1, (DI)
+	ADDQ    R8, DI
+	VMOVUPS Y2, (DI)
+	VZEROUPPER
+	RET
+
+// func outerAdd4x8AVX2(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+// Requires: AVX, FMA3
+TEXT ·outerAdd4x8AVX2(SB), NOSPLIT, $0-56
+	MOVQ    ldp+24(FP), AX
+	MOVQ    ldv+40(FP), CX
+	SHLQ    $0x02, AX
+	SHLQ    $0x02, CX
+	MOVQ    p+16(FP), DX
+	LEAQ    (DX)(AX*2), BX
+	ADDQ    AX, BX
+	MOVQ    v+32(FP), SI
+	MOVQ    c+48(FP), DI
+	MOVQ    dst+0(FP), R8
+	MOVQ    ldd+8(FP), R9
+	SHLQ    $0x02, R9
+	MOVQ    R8, R10
+	VMOVUPS (R10), Y0
+	ADDQ    R9, R10
+	VMOVUPS (R10), Y1
+	ADDQ    R9, R10
+	VMOVUPS (R10), Y2
+	ADDQ    R9, R10
+	VMOVUPS (R10), Y3
+
+loop:
+	TESTQ        DI, DI
+	JZ           done
+	VMOVUPS      (SI), Y5
+	VBROADCASTSS (DX), Y4
+	VFMADD231PS  Y5, Y4, Y0
+	VBROADCASTSS (DX)(AX*1), Y4
+	VFMADD231PS  Y5, Y4, Y1
+	VBROADCASTSS (DX)(AX*2), Y4
+	VFMADD231PS  Y5, Y4, Y2
+	VBROADCASTSS (BX), Y4
+	VFMADD231PS  Y5, Y4, Y3
+	ADDQ         $0x00000004, DX
+	ADDQ         $0x00000004, BX
+	ADDQ         CX, SI
+	DECQ         DI
+	JMP          loop
+
+done:
+	VMOVUPS Y0, (R8)
+	ADDQ    R9, R8
+	VMOVUPS Y1, (R8)
+	ADDQ    R9, R8
+	VMOVUPS Y2, (R8)
+	ADDQ    R9, R8
+	VMOVUPS Y3, (R8)
+	VZEROUPPER
+	RET
+
+// func outerAdd1x32AVX2(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+// Requires: AVX, FMA3
+TEXT ·outerAdd1x32AVX2(SB), NOSPLIT, $0-56
+	MOVQ    ldp+24(FP), AX
+	MOVQ    ldv+40(FP), CX
+	SHLQ    $0x02, AX
+	SHLQ    $0x02, CX
+	MOVQ    p+16(FP), AX
+	MOVQ    v+32(FP), DX
+	MOVQ    c+48(FP), BX
+	MOVQ    dst+0(FP), SI
+	MOVQ    ldd+8(FP), DI
+	SHLQ    $0x02, DI
+	MOVQ    SI, DI
+	VMOVUPS (DI), Y0
+	VMOVUPS 32(DI), Y1
+	VMOVUPS 64(DI), Y2
+	VMOVUPS 96(DI), Y3
+
+loop:
+	TESTQ        BX, BX
+	JZ           done
+	VBROADCASTSS (AX), Y4
+	VFMADD231PS  (DX), Y4, Y0
+	VFMADD231PS  32(DX), Y4, Y1
+	VFMADD231PS  64(DX), Y4, Y2
+	VFMADD231PS  96(DX), Y4, Y3
+	ADDQ         $0x00000004, AX
+	ADDQ         CX, DX
+	DECQ         BX
+	JMP          loop
+
+done:
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, 64(SI)
+	VMOVUPS Y3, 96(SI)
+	VZEROUPPER
+	RET
+
+// func outerAdd2x32AVX2(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+// Requires: AVX, FMA3
+TEXT ·outerAdd2x32AVX2(SB), NOSPLIT, $0-56
+	MOVQ    ldp+24(FP), AX
+	MOVQ    ldv+40(FP), CX
+	SHLQ    $0x02, AX
+	SHLQ    $0x02, CX
+	MOVQ    p+16(FP), DX
+	MOVQ    v+32(FP), BX
+	MOVQ    c+48(FP), SI
+	MOVQ    dst+0(FP), DI
+	MOVQ    ldd+8(FP), R8
+	SHLQ    $0x02, R8
+	MOVQ    DI, R9
+	VMOVUPS (R9), Y0
+	VMOVUPS 32(R9), Y1
+	VMOVUPS 64(R9), Y2
+	VMOVUPS 96(R9), Y3
+	ADDQ    R8, R9
+	VMOVUPS (R9), Y4
+	VMOVUPS 32(R9), Y5
+	VMOVUPS 64(R9), Y6
+	VMOVUPS 96(R9), Y7
+
+loop:
+	TESTQ        SI, SI
+	JZ           done
+	VMOVUPS      (BX), Y9
+	VMOVUPS      32(BX), Y10
+	VMOVUPS      64(BX), Y11
+	VMOVUPS      96(BX), Y12
+	VBROADCASTSS (DX), Y8
+	VFMADD231PS  Y9, Y8, Y0
+	VFMADD231PS  Y10, Y8, Y1
+	VFMADD231PS  Y11, Y8, Y2
+	VFMADD231PS  Y12, Y8, Y3
+	VBROADCASTSS (DX)(AX*1), Y8
+	VFMADD231PS  Y9, Y8, Y4
+	VFMADD231PS  Y10, Y8, Y5
+	VFMADD231PS  Y11, Y8, Y6
+	VFMADD231PS  Y12, Y8, Y7
+	ADDQ         $0x00000004, DX
+	ADDQ         CX, BX
+	DECQ         SI
+	JMP          loop
+
+done:
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y2, 64(DI)
+	VMOVUPS Y3, 96(DI)
+	ADDQ    R8, DI
+	VMOVUPS Y4, (DI)
+	VMOVUPS Y5, 32(DI)
+	VMOVUPS Y6, 64(DI)
+	VMOVUPS Y7, 96(DI)
+	VZEROUPPER
+	RET
+
+// func outerAdd3x32AVX2(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+// Requires: AVX, FMA3
+TEXT ·outerAdd3x32AVX2(SB), NOSPLIT, $0-56
+	MOVQ    ldp+24(FP), AX
+	MOVQ    ldv+40(FP), CX
+	SHLQ    $0x02, AX
+	SHLQ    $0x02, CX
+	MOVQ    p+16(FP), DX
+	MOVQ    v+32(FP), BX
+	MOVQ    c+48(FP), SI
+	MOVQ    dst+0(FP), DI
+	MOVQ    ldd+8(FP), R8
+	SHLQ    $0x02, R8
+	MOVQ    DI, R9
+	VMOVUPS (R9), Y0
+	VMOVUPS 32(R9), Y1
+	VMOVUPS 64(R9), Y2
+	VMOVUPS 96(R9), Y3
+	ADDQ    R8, R9
+	VMOVUPS (R9), Y4
+	VMOVUPS 32(R9), Y5
+	VMOVUPS 64(R9), Y6
+	VMOVUPS 96(R9), Y7
+	ADDQ    R8, R9
+	VMOVUPS (R9), Y8
+	VMOVUPS 32(R9), Y9
+	VMOVUPS 64(R9), Y10
+	VMOVUPS 96(R9), Y11
+
+loop:
+	TESTQ        SI, SI
+	JZ           done
+	VMOVUPS      (BX), Y13
+	VMOVUPS      32(BX), Y14
+	VMOVUPS      64(BX), Y15
+	VMOVUPS      96(BX), Y16
+	VBROADCASTSS (DX), Y12
+	VFMADD231PS  Y13, Y12, Y0
+	VFMADD231PS  Y14, Y12, Y1
+	VFMADD231PS  Y15, Y12, Y2
+	VFMADD231PS  Y16, Y12, Y3
+	VBROADCASTSS (DX)(AX*1), Y12
+	VFMADD231PS  Y13, Y12, Y4
+	VFMADD231PS  Y14, Y12, Y5
+	VFMADD231PS  Y15, Y12, Y6
+	VFMADD231PS  Y16, Y12, Y7
+	VBROADCASTSS (DX)(AX*2), Y12
+	VFMADD231PS  Y13, Y12, Y8
+	VFMADD231PS  Y14, Y12, Y9
+	VFMADD231PS  Y15, Y12, Y10
+	VFMADD231PS  Y16, Y12, Y11
+	ADDQ         $0x00000004, DX
+	ADDQ         CX, BX
+	DECQ         SI
+	JMP          loop
+
+done:
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y2, 64(DI)
+	VMOVUPS Y3, 96(DI)
+	ADDQ    R8, DI
+	VMOVUPS Y4, (DI)
+	VMOVUPS Y5, 32(DI)
+	VMOVUPS Y6, 64(DI)
+	VMOVUPS Y7, 96(DI)
+	ADDQ    R8, DI
+	VMOVUPS Y8, (DI)
+	VMOVUPS Y9, 32(DI)
+	VMOVUPS Y10, 64(DI)
+	VMOVUPS Y11, 96(DI)
+	VZEROUPPER
+	RET
+
+// func outerAdd4x16AVX2(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+// Requires: AVX, FMA3
+TEXT ·outerAdd4x16AVX2(SB), NOSPLIT, $0-56
+	MOVQ    ldp+24(FP), AX
+	MOVQ    ldv+40(FP), CX
+	SHLQ    $0x02, AX
+	SHLQ    $0x02, CX
+	MOVQ    p+16(FP), DX
+	LEAQ    (DX)(AX*2), BX
+	ADDQ    AX, BX
+	MOVQ    v+32(FP), SI
+	MOVQ    c+48(FP), DI
+	MOVQ    dst+0(FP), R8
+	MOVQ    ldd+8(FP), R9
+	SHLQ    $0x02, R9
+	MOVQ    R8, R10
+	VMOVUPS (R10), Y0
+	VMOVUPS 32(R10), Y1
+	ADDQ    R9, R10
+	VMOVUPS (R10), Y2
+	VMOVUPS 32(R10), Y3
+	ADDQ    R9, R10
+	VMOVUPS (R10), Y4
+	VMOVUPS 32(R10), Y5
+	ADDQ    R9, R10
+	VMOVUPS (R10), Y6
+	VMOVUPS 32(R10), Y7
+
+loop:
+	TESTQ        DI, DI
+	JZ           done
+	VMOVUPS      (SI), Y9
+	VMOVUPS      32(SI), Y10
+	VBROADCASTSS (DX), Y8
+	VFMADD231PS  Y9, Y8, Y0
+	VFMADD231PS  Y10, Y8, Y1
+	VBROADCASTSS (DX)(AX*1), Y8
+	VFMADD231PS  Y9, Y8, Y2
+	VFMADD231PS  Y10, Y8, Y3
+	VBROADCASTSS (DX)(AX*2), Y8
+	VFMADD231PS  Y9, Y8, Y4
+	VFMADD231PS  Y10, Y8, Y5
+	VBROADCASTSS (BX), Y8
+	VFMADD231PS  Y9, Y8, Y6
+	VFMADD231PS  Y10, Y8, Y7
+	ADDQ         $0x00000004, DX
+	ADDQ         $0x00000004, BX
+	ADDQ         CX, SI
+	DECQ         DI
+	JMP          loop
+
+done:
+	VMOVUPS Y0, (R8)
+	VMOVUPS Y1, 32(R8)
+	ADDQ    R9, R8
+	VMOVUPS Y2, (R8)
+	VMOVUPS Y3, 32(R8)
+	ADDQ    R9, R8
+	VMOVUPS Y4, (R8)
+	VMOVUPS Y5, 32(R8)
+	ADDQ    R9, R8
+	VMOVUPS Y6, (R8)
+	VMOVUPS Y7, 32(R8)
+	VZEROUPPER
+	RET
+
+// func outerAdd1x64AVX2(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+// Requires: AVX, FMA3
+TEXT ·outerAdd1x64AVX2(SB), NOSPLIT, $0-56
+	MOVQ    ldp+24(FP), AX
+	MOVQ    ldv+40(FP), CX
+	SHLQ    $0x02, AX
+	SHLQ    $0x02, CX
+	MOVQ    p+16(FP), AX
+	MOVQ    v+32(FP), DX
+	MOVQ    c+48(FP), BX
+	MOVQ    dst+0(FP), SI
+	MOVQ    ldd+8(FP), DI
+	SHLQ    $0x02, DI
+	MOVQ    SI, DI
+	VMOVUPS (DI), Y0
+	VMOVUPS 32(DI), Y1
+	VMOVUPS 64(DI), Y2
+	VMOVUPS 96(DI), Y3
+	VMOVUPS 128(DI), Y4
+	VMOVUPS 160(DI), Y5
+	VMOVUPS 192(DI), Y6
+	VMOVUPS 224(DI), Y7
+
+loop:
+	TESTQ        BX, BX
+	JZ           done
+	VBROADCASTSS (AX), Y8
+	VFMADD231PS  (DX), Y8, Y0
+	VFMADD231PS  32(DX), Y8, Y1
+	VFMADD231PS  64(DX), Y8, Y2
+	VFMADD231PS  96(DX), Y8, Y3
+	VFMADD231PS  128(DX), Y8, Y4
+	VFMADD231PS  160(DX), Y8, Y5
+	VFMADD231PS  192(DX), Y8, Y6
+	VFMADD231PS  224(DX), Y8, Y7
+	ADDQ         $0x00000004, AX
+	ADDQ         CX, DX
+	DECQ         BX
+	JMP          loop
+
+done:
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, 64(SI)
+	VMOVUPS Y3, 96(SI)
+	VMOVUPS Y4, 128(SI)
+	VMOVUPS Y5, 160(SI)
+	VMOVUPS Y6, 192(SI)
+	VMOVUPS Y7, 224(SI)
 	VZEROUPPER
 	RET

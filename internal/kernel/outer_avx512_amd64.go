@@ -46,3 +46,48 @@ func outer4x64AVX512(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv
 //
 //go:noescape
 func outer1x256AVX512(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+// outerAdd1x16AVX512 adds to dst the products of 1 rows of p and 16 columns of v over c elements.
+//
+//go:noescape
+func outerAdd1x16AVX512(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+// outerAdd2x16AVX512 adds to dst the products of 2 rows of p and 16 columns of v over c elements.
+//
+//go:noescape
+func outerAdd2x16AVX512(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+// outerAdd3x16AVX512 adds to dst the products of 3 rows of p and 16 columns of v over c elements.
+//
+//go:noescape
+func outerAdd3x16AVX512(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+// outerAdd4x16AVX512 adds to dst the products of 4 rows of p and 16 columns of v over c elements.
+//
+//go:noescape
+func outerAdd4x16AVX512(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+// outerAdd1x64AVX512 adds to dst the products of 1 rows of p and 64 columns of v over c elements.
+//
+//go:noescape
+func outerAdd1x64AVX512(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+// outerAdd2x64AVX512 adds to dst the products of 2 rows of p and 64 columns of v over c elements.
+//
+//go:noescape
+func outerAdd2x64AVX512(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+// outerAdd3x64AVX512 adds to dst the products of 3 rows of p and 64 columns of v over c elements.
+//
+//go:noescape
+func outerAdd3x64AVX512(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+// outerAdd4x64AVX512 adds to dst the products of 4 rows of p and 64 columns of v over c elements.
+//
+//go:noescape
+func outerAdd4x64AVX512(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+// outerAdd1x256AVX512 adds to dst the products of 1 rows of p and 256 columns of v over c elements.
+//
+//go:noescape
+func outerAdd1x256AVX512(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)

@@ -27,6 +27,9 @@ func dotKernels(s isa) {
 	}
 }
 
+// leastAhead is the distance of prefetches in bytes, at least.
+const leastAhead = 8 << 10
+
 // rows addresses rows 0..n-1 of a matrix through one base register for every
 // three rows.
 type rows struct {
@@ -99,13 +102,18 @@ func dotTile(s isa, mt, nt int, half bool) {
 	}
 	wv := s.vecs(nt)
 	xv := s.vec()
-	// One row of x is bound by memory. Rows are short for the processor's own
-	// prefetching, so the next rows are asked for while these are read.
+	// Few rows of x are bound by memory. Rows of w are short for the
+	// processor's own prefetching, so that the next ones are asked for while
+	// these are read, at a distance that covers the time memory takes.
 	var ahead reg.GPVirtual
-	if mt == 1 && nt > 1 {
+	if mt <= 4 && nt > 1 {
 		ahead = GP64()
+		least := GP64()
 		MOVQ(ldw, ahead)
 		IMUL3Q(U8(uint8(nt)), ahead, ahead)
+		MOVQ(U32(leastAhead), least)
+		CMPQ(ahead, least)
+		CMOVQCS(least, ahead)
 		ADDQ(w.base[0], ahead)
 	}
 	prefetch := func() {

@@ -16,28 +16,52 @@ func outerKernels(s isa) {
 	if s.width == 16 {
 		shapes = [][2]int{{1, 1}, {2, 1}, {3, 1}, {4, 1}, {1, 4}, {2, 4}, {3, 4}, {4, 4}, {1, 16}}
 	}
-	for _, m := range shapes {
-		outerTile(s, m[0], m[1])
+	for _, add := range []bool{false, true} {
+		for _, m := range shapes {
+			outerTile(s, m[0], m[1], add)
+		}
 	}
 }
 
-// outerTile covers 16·nv columns with AVX-512 and 8·nv with AVX2.
-func outerTile(s isa, mt, nv int) {
-	name := fmt.Sprintf("outer%dx%d%s", mt, nv*s.width, s.suffix)
+// outerTile covers 16·nv columns with AVX-512 and 8·nv with AVX2. With add it
+// goes on with the sums in dst.
+func outerTile(s isa, mt, nv int, add bool) {
+	name, what := "outer", "multiplies"
+	if add {
+		name, what = "outerAdd", "adds to dst the products of"
+	}
+	name = fmt.Sprintf("%s%dx%d%s", name, mt, nv*s.width, s.suffix)
 	TEXT(name, NOSPLIT, "func(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)")
 	Pragma("noescape")
-	Doc(fmt.Sprintf("%s multiplies %d rows of p by %d columns of v over c elements.", name, mt, nv*s.width))
+	by := "by"
+	if add {
+		by = "and"
+	}
+	Doc(fmt.Sprintf("%s %s %d rows of p %s %d columns of v over c elements.", name, what, mt, by, nv*s.width))
 
 	ldp, ldv := param("ldp"), param("ldv")
 	SHLQ(U8(2), ldp)
 	SHLQ(U8(2), ldv)
 	p := newRows(param("p"), ldp, mt)
 	v, c := param("v"), param("c")
+	dst, ldd := param("dst"), param("ldd")
+	SHLQ(U8(2), ldd)
 	acc := make([][]reg.VecVirtual, mt)
+	at := GP64()
+	if add {
+		MOVQ(dst, at)
+	}
 	for i := range acc {
 		acc[i] = s.vecs(nv)
-		for _, a := range acc[i] {
-			s.zero(a)
+		for j, a := range acc[i] {
+			if add {
+				VMOVUPS(Mem{Base: at, Disp: 4 * j * s.width}, a)
+			} else {
+				s.zero(a)
+			}
+		}
+		if add && i+1 < mt {
+			ADDQ(ldd, at)
 		}
 	}
 	pv := s.vec()
@@ -66,8 +90,6 @@ func outerTile(s isa, mt, nv int) {
 	DECQ(c)
 	JMP(LabelRef("loop"))
 	Label("done")
-	dst, ldd := param("dst"), param("ldd")
-	SHLQ(U8(2), ldd)
 	for i := range mt {
 		for j := range nv {
 			VMOVUPS(acc[i][j], Mem{Base: dst, Disp: 4 * j * s.width})
