@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -203,18 +204,29 @@ func TestConfigErrors(t *testing.T) {
 }
 
 func FuzzParseConfig(f *testing.F) {
-	for _, name := range fixtures.Names() {
+	for _, name := range slices.Concat(fixtures.Names(), fixtures.Gemma4(), fixtures.Drafters()) {
 		f.Add(edit(f, name, nil))
 	}
-	nested, err := os.ReadFile(filepath.Join("testdata", "gemma3-nested", "config.json"))
-	if err != nil {
-		f.Fatal(err)
+	for _, name := range []string{"gemma3-nested", "gemma4-nested"} {
+		nested, err := os.ReadFile(filepath.Join("testdata", name, "config.json"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(nested)
 	}
-	f.Add(nested)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := ParseConfig(data)
 		if err != nil {
-			return
+			d, err := ParseDrafterConfig(data)
+			if err != nil {
+				return
+			}
+			c = d.Config
+		}
+		for i := range c.Kinds {
+			if l := c.Layer(i); c.Heads%l.KVHeads != 0 || l.HeadDim%2 != 0 || l.KVSource > i || l.KVSource >= 0 && c.Kinds[l.KVSource] != l.Kind {
+				t.Errorf("accepted an inconsistent layer %d: %+v", i, l)
+			}
 		}
 		if len(c.Kinds) != c.Layers || c.Heads%c.KVHeads != 0 || c.HeadDim%2 != 0 || c.FullRope.Theta <= 0 || activations[c.Activation] == nil {
 			t.Errorf("accepted an inconsistent config: %+v", c)

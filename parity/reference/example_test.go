@@ -3,6 +3,7 @@ package reference_test
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 
 	"github.com/smelt-go/smelt/fixtures"
 	"github.com/smelt-go/smelt/parity/reference"
@@ -63,4 +64,48 @@ func ExampleModel_RangeProbe() {
 	}
 	fmt.Printf("the residual stream of %d layers stays within fp16\n", len(r.Residual())-1)
 	// Output: the residual stream of 5 layers stays within fp16
+}
+
+func ExampleDrafter_Draft() {
+	dir, err := fixtures.Dir("gemma4-mtp")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	target, err := reference.Open(dir)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer target.Close()
+	drafter, err := reference.OpenDrafter(filepath.Join(dir, "assistant"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer drafter.Close()
+
+	// The target has processed n tokens, and the next one is known.
+	ids, next := []int32{2, 100, 200, 300, 400}, int32(17)
+	n := len(ids)
+	ctx := context.Background()
+	r, err := target.Forward(ctx, ids, reference.Options{KV: true})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	round := reference.DraftRound{N: n, KV: r.KV}
+	steps, err := drafter.Draft(ctx, target, round, next, r.Norm.Row(n-1), 3, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	c := drafter.Config()
+	for i, s := range steps {
+		fmt.Printf("draft %d: %d of %d clusters, %d logits\n", i, len(s.Clusters), c.Centroids, len(s.Logits))
+	}
+	// Output:
+	// draft 0: 6 of 32 clusters, 512 logits
+	// draft 1: 6 of 32 clusters, 512 logits
+	// draft 2: 6 of 32 clusters, 512 logits
 }

@@ -3,6 +3,7 @@ package reference
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -163,6 +164,39 @@ func TestRopeFrequencies(t *testing.T) {
 		if math.Abs(float64(llama3[i])-want) > 1e-6*want {
 			t.Errorf("llama3 %d: %v, want %v", i, llama3[i], want)
 		}
+	}
+}
+
+// TestProportionalRope: exponents of the whole head, a tail that stands still.
+func TestProportionalRope(t *testing.T) {
+	for _, tt := range []struct {
+		partial float64
+		turning int
+	}{{0.25, 4}, {0.5, 8}, {0.7, 11}, {1, 16}, {0.03, 0}} {
+		r := Rope{Type: "proportional", Theta: 1e6, Factor: 2, Partial: tt.partial}
+		f := r.Frequencies(32)
+		for i, got := range f {
+			want := math.Pow(1e6, -2*float64(i)/32) / 2
+			if i >= tt.turning {
+				want = 0
+			}
+			if math.Abs(float64(got)-want) > 1e-6*want {
+				t.Errorf("partial %v: frequency %d is %v, want %v", tt.partial, i, got, want)
+			}
+		}
+		row := random(rand.New(rand.NewPCG(9, 10)), 1, 32).Data
+		turned := append([]float32(nil), row...)
+		r.table(0, 100, 32).rotate(turned, 99, 32)
+		for i := range 16 {
+			if moved := turned[i] != row[i] && turned[i+16] != row[i+16]; moved != (i < tt.turning) {
+				t.Errorf("partial %v: pair %d turns: %v", tt.partial, i, moved)
+			}
+		}
+	}
+	// A table may begin anywhere.
+	r := Rope{Type: "proportional", Theta: 1e6, Factor: 1, Partial: 0.5}
+	if a, b := r.table(0, 50, 8), r.table(40, 3, 8); !slices.Equal(a.cos.Row(42), b.cos.Row(2)) || !slices.Equal(a.sin.Row(42), b.sin.Row(2)) {
+		t.Error("position 42 differs by the table's first row")
 	}
 }
 
