@@ -51,7 +51,9 @@ func Convert(ctx context.Context, src, out string, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Model.EOS = s.endTokens()
+	if c.Model.EOS, err = s.endTokens(); err != nil {
+		return nil, err
+	}
 	c.Source.DTypes = s.dtypes()
 	rep := newReport(s, c)
 	if err := s.scale(ctx, c, tok, o, rep); err != nil {

@@ -266,6 +266,25 @@ func TestNothingLeft(t *testing.T) {
 	}
 }
 
+// TestGenerationConfig: a damaged one is not a missing one.
+func TestGenerationConfig(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"eos_token_id": 1`:       "unexpected end of JSON input",
+		`{"eos_token_id": "</s>"}`: "eos_token_id is neither a number nor a list of numbers",
+		`{"eos_token_id": null}`:   "",
+		`{}`:                       "",
+	} {
+		src := variant(t, "qwen2", nil, nil)
+		if err := os.WriteFile(filepath.Join(src, "generation_config.json"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, err := conversion.Convert(t.Context(), src, filepath.Join(t.TempDir(), "b"), conversion.Options{ResidualScale: 1})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", text, err, want)
+		}
+	}
+}
+
 func TestOptionErrors(t *testing.T) {
 	src := fixture(t, "gemma3")
 	for name, tt := range map[string]struct {

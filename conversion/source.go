@@ -65,31 +65,37 @@ func (s *Source) Close() error { return s.ckpt.Close() }
 
 // endTokens returns the ids that end a text: those of config.json and of
 // generation_config.json.
-func (s *Source) endTokens() []int {
+func (s *Source) endTokens() ([]int, error) {
 	ids := slices.Clone(s.Model.Config().EOS)
-	data, err := os.ReadFile(filepath.Join(s.Dir, "generation_config.json"))
+	path := filepath.Join(s.Dir, "generation_config.json")
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ids, nil
+	}
 	if err != nil {
-		return ids
+		return nil, fmt.Errorf("conversion: %w", err)
 	}
 	var g struct {
 		EOS json.RawMessage `json:"eos_token_id"`
 	}
-	if json.Unmarshal(data, &g) != nil {
-		return ids
+	if err := json.Unmarshal(data, &g); err != nil {
+		return nil, fmt.Errorf("conversion: %s: %w", path, err)
 	}
 	var one int
 	var many []int
-	if json.Unmarshal(g.EOS, &one) == nil && len(g.EOS) > 0 && string(g.EOS) != "null" {
+	switch {
+	case len(g.EOS) == 0, string(g.EOS) == "null":
+	case json.Unmarshal(g.EOS, &one) == nil:
 		many = []int{one}
-	} else {
-		_ = json.Unmarshal(g.EOS, &many)
+	case json.Unmarshal(g.EOS, &many) != nil:
+		return nil, fmt.Errorf("conversion: %s: eos_token_id is neither a number nor a list of numbers", path)
 	}
 	for _, id := range many {
 		if !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
 	}
-	return ids
+	return ids, nil
 }
 
 // dtypes lists the element types of the tensors used.
