@@ -8,7 +8,7 @@ import "github.com/smelt-go/smelt/internal/kernel"
 const (
 	blockWork    = 1 << 15 // elements of keys from which sharing pays
 	blockSlots   = 64
-	blockColumns = 64
+	blockColumns = 128
 )
 
 func (p *attentionTask) blockwise(pl *pool) {

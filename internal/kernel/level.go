@@ -12,6 +12,7 @@ type level struct {
 	// The same tiles, going on with the sums in dst; none: sums are never
 	// interrupted.
 	outerAdd outerTiles
+	touch    func(x *float32, n int) // brings elements into the cache
 
 	// Products with packed matrices, by form; none: rows are decoded.
 	packed [numForms]packedKernels

@@ -31,10 +31,18 @@ func MulNN(dst []float32, ldd int, p []float32, ldp, t int, v []float32, ldv, c,
 	// Rows of v are read once for every tile: a part that stays in the first
 	// cache level at a time, if there are tiles that go on with a sum.
 	block := c
-	if least := outerBytes / (4 * n); t > 1 && c > 2*least && n%outerGrain == 0 && cur.outerAdd[1] != nil {
+	onePass := t <= outerRows && n <= cur.outer[t][0].cols
+	if least := outerBytes / (4 * n); !onePass && c > 2*least && n%outerGrain == 0 && cur.outerAdd[1] != nil {
 		block = max(least, 1)
 	}
 	for a := 0; a < c; a += block {
+		if block < c {
+			// A tile walks down some columns; memory is faster along rows.
+			if a == 0 {
+				touchRows(v, ldv, min(block, c), n)
+			}
+			touchRows(v[min(a+block, c-1)*ldv:], ldv, min(block, c-a-block), n)
+		}
 		tiles := &cur.outer
 		if a > 0 {
 			tiles = &cur.outerAdd
@@ -43,16 +51,30 @@ func MulNN(dst []float32, ldd int, p []float32, ldp, t int, v []float32, ldv, c,
 	}
 }
 
+// outerRows is the largest number of rows of p that tiles take at once.
+const outerRows = 4
+
 // outerBytes is how much of v is used for all rows of p before the next part.
 const outerBytes = 32 << 10
 
 // outerGrain divides the columns that tiles cover without a rest.
 const outerGrain = 16
 
+func touchRows(v []float32, ldv, rows, n int) {
+	if cur.touch == nil || rows <= 0 {
+		return
+	}
+	if n == ldv {
+		n, rows = n*rows, 1
+	}
+	for i := range rows {
+		cur.touch(&v[i*ldv], n)
+	}
+}
+
 func mulColumns(tiles *outerTiles, dst []float32, ldd int, p []float32, ldp, t int, v []float32, ldv, c, n int) {
-	const height = 4
 	for i, m := 0, 0; i < t; i += m {
-		left := (t - i + height - 1) / height
+		left := (t - i + outerRows - 1) / outerRows
 		m = (t - i + left - 1) / left
 		j := 0
 		for _, tile := range tiles[m] {

@@ -91,3 +91,8 @@ func outerAdd4x16AVX2(dst *float32, ldd int, p *float32, ldp int, v *float32, ld
 //
 //go:noescape
 func outerAdd1x64AVX2(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+// touchAVX2 brings n elements into the cache. n is a multiple of 16.
+//
+//go:noescape
+func touchAVX2(x *float32, n int)

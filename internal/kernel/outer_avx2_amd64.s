@@ -894,3 +894,19 @@ done:
 	VMOVUPS Y7, 224(SI)
 	VZEROUPPER
 	RET
+
+// func touchAVX2(x *float32, n int)
+// Requires: MMX+
+TEXT ·touchAVX2(SB), NOSPLIT, $0-16
+	MOVQ x+0(FP), AX
+	MOVQ n+8(FP), CX
+
+loop:
+	SUBQ       $0x10, CX
+	JLT        done
+	PREFETCHT0 (AX)
+	ADDQ       $0x40, AX
+	JMP        loop
+
+done:
+	RET

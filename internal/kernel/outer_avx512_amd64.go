@@ -91,3 +91,8 @@ func outerAdd4x64AVX512(dst *float32, ldd int, p *float32, ldp int, v *float32, 
 //
 //go:noescape
 func outerAdd1x256AVX512(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+// touchAVX512 brings n elements into the cache. n is a multiple of 16.
+//
+//go:noescape
+func touchAVX512(x *float32, n int)

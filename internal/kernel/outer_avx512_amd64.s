@@ -994,3 +994,19 @@ done:
 	VMOVUPS Z15, 960(SI)
 	VZEROUPPER
 	RET
+
+// func touchAVX512(x *float32, n int)
+// Requires: MMX+
+TEXT ·touchAVX512(SB), NOSPLIT, $0-16
+	MOVQ x+0(FP), AX
+	MOVQ n+8(FP), CX
+
+loop:
+	SUBQ       $0x10, CX
+	JLT        done
+	PREFETCHT0 (AX)
+	ADDQ       $0x40, AX
+	JMP        loop
+
+done:
+	RET

@@ -21,6 +21,23 @@ func outerKernels(s isa) {
 			outerTile(s, m[0], m[1], add)
 		}
 	}
+	touch(s)
+}
+
+// touch asks for n float32 ahead of their use.
+func touch(s isa) {
+	TEXT("touch"+s.suffix, NOSPLIT, "func(x *float32, n int)")
+	Pragma("noescape")
+	Doc("touch" + s.suffix + " brings n elements into the cache. n is a multiple of 16.")
+	x, n := param("x"), param("n")
+	Label("loop")
+	SUBQ(U8(lanes), n)
+	JLT(LabelRef("done"))
+	PREFETCHT0(Mem{Base: x})
+	ADDQ(U8(4*lanes), x)
+	JMP(LabelRef("loop"))
+	Label("done")
+	RET()
 }
 
 // outerTile covers 16·nv columns with AVX-512 and 8·nv with AVX2. With add it
