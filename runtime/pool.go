@@ -46,6 +46,7 @@ func (p *pool) do(n, grain int, t task) {
 	j := jobs.Get().(*job)
 	j.task, j.n, j.parts = t, n, parts
 	j.next.Store(0)
+	j.state.Store(jobRunning)
 	j.left.Store(int32(parts))
 	wake := min(p.n, parts) - 1
 	j.refs.Store(int32(1 + wake))
@@ -58,7 +59,7 @@ func (p *pool) do(n, grain int, t task) {
 		}
 	}
 	j.work()
-	<-j.done
+	j.wait()
 	failed := j.failed
 	j.failed, j.task = nil, nil
 	j.release()
@@ -74,7 +75,8 @@ type job struct {
 	next     atomic.Int32 // the next part to take
 	left     atomic.Int32 // parts not finished
 	refs     atomic.Int32 // goroutines that may still look at the job
-	done     chan struct{}
+	state    atomic.Int32
+	done     chan struct{} // wakes a caller that has gone to sleep
 	mu       sync.Mutex
 	failed   any
 }
@@ -94,8 +96,29 @@ func (j *job) work() {
 			return
 		}
 		j.part(i)
-		if j.left.Add(-1) == 0 {
+		if j.left.Add(-1) == 0 && j.state.Swap(jobDone) == jobAwaited {
 			j.done <- struct{}{}
+		}
+	}
+}
+
+// States of a job.
+const (
+	jobRunning int32 = iota
+	jobAwaited       // the caller sleeps until done
+	jobDone
+)
+
+// wait returns when all parts are finished. The last one is mostly about to
+// be: looking for a while is shorter than going to sleep and being woken.
+func (j *job) wait() {
+	start := time.Now()
+	for k := 1; j.state.Load() != jobDone; k++ {
+		if k%64 == 0 && time.Since(start) > linger {
+			if j.state.CompareAndSwap(jobRunning, jobAwaited) {
+				<-j.done
+			}
+			return
 		}
 	}
 }
