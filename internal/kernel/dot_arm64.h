@@ -1,17 +1,13 @@
 // Tiles of x·wᵀ with both operands in rows along k. The file that includes
 // this one names the functions and defines WBITS, the logarithm of the bytes
-// of a weight, and LOADW, which puts the next eight weights of a row into V30
-// and V31.
+// of a weight, LOADW, which puts the next eight weights of a row into V30 and
+// V31, and MAC, which adds their products with registers xa, xb to a, b. Tiles of three
+// rows leave MAC no register; DOT3x1 and DOT3x2 may be left out.
 //
 // A result has four accumulators, one for each four of the 16 lanes. A step is
 // 16 elements, in two halves of eight.
 
 #define LOADX(r, a, b) VLD1.P 32(r), [a.S4, b.S4]
-
-// MAC adds eight products.
-#define MAC(xa, xb, a, b) \
-	VFMLA V30.S4, xa.S4, a.S4; \
-	VFMLA V31.S4, xb.S4, b.S4
 
 #define ARGS \
 	MOVD dst+0(FP), R20; \
@@ -69,10 +65,10 @@
 #define STEP1x1 \
 	LOADX(R0, V24, V25); \
 	LOADW(R4); \
-	MAC(V24, V25, V0, V1); \
+	MAC(24, 25, 0, 1); \
 	LOADX(R0, V24, V25); \
 	LOADW(R4); \
-	MAC(V24, V25, V2, V3)
+	MAC(24, 25, 2, 3)
 
 TEXT DOT1x1, NOSPLIT, $0-72
 	ARGS
@@ -96,13 +92,13 @@ done:
 #define HALF1x2(a, b, c, d) \
 	LOADX(R0, V24, V25); \
 	LOADW(R4); \
-	MAC(V24, V25, a, b); \
+	MAC(24, 25, a, b); \
 	LOADW(R5); \
-	MAC(V24, V25, c, d)
+	MAC(24, 25, c, d)
 
 #define STEP1x2 \
-	HALF1x2(V0, V1, V4, V5); \
-	HALF1x2(V2, V3, V6, V7)
+	HALF1x2(0, 1, 4, 5); \
+	HALF1x2(2, 3, 6, 7)
 
 TEXT DOT1x2, NOSPLIT, $0-72
 	ARGS
@@ -130,17 +126,17 @@ done:
 #define HALF1x4(a, b, c, d, e, f, g, h) \
 	LOADX(R0, V24, V25); \
 	LOADW(R4); \
-	MAC(V24, V25, a, b); \
+	MAC(24, 25, a, b); \
 	LOADW(R5); \
-	MAC(V24, V25, c, d); \
+	MAC(24, 25, c, d); \
 	LOADW(R6); \
-	MAC(V24, V25, e, f); \
+	MAC(24, 25, e, f); \
 	LOADW(R7); \
-	MAC(V24, V25, g, h)
+	MAC(24, 25, g, h)
 
 #define STEP1x4 \
-	HALF1x4(V0, V1, V4, V5, V8, V9, V12, V13); \
-	HALF1x4(V2, V3, V6, V7, V10, V11, V14, V15)
+	HALF1x4(0, 1, 4, 5, 8, 9, 12, 13); \
+	HALF1x4(2, 3, 6, 7, 10, 11, 14, 15)
 
 TEXT DOT1x4, NOSPLIT, $0-72
 	ARGS
@@ -176,12 +172,12 @@ done:
 	LOADX(R0, V24, V25); \
 	LOADX(R1, V26, V27); \
 	LOADW(R4); \
-	MAC(V24, V25, a, b); \
-	MAC(V26, V27, c, d)
+	MAC(24, 25, a, b); \
+	MAC(26, 27, c, d)
 
 #define STEP2x1 \
-	HALF2x1(V0, V1, V4, V5); \
-	HALF2x1(V2, V3, V6, V7)
+	HALF2x1(0, 1, 4, 5); \
+	HALF2x1(2, 3, 6, 7)
 
 TEXT DOT2x1, NOSPLIT, $0-72
 	ARGS
@@ -213,15 +209,15 @@ done:
 	LOADX(R0, V24, V25); \
 	LOADX(R1, V26, V27); \
 	LOADW(R4); \
-	MAC(V24, V25, a, b); \
-	MAC(V26, V27, e, f); \
+	MAC(24, 25, a, b); \
+	MAC(26, 27, e, f); \
 	LOADW(R5); \
-	MAC(V24, V25, c, d); \
-	MAC(V26, V27, g, h)
+	MAC(24, 25, c, d); \
+	MAC(26, 27, g, h)
 
 #define STEP2x2 \
-	HALF2x2(V0, V1, V4, V5, V8, V9, V12, V13); \
-	HALF2x2(V2, V3, V6, V7, V10, V11, V14, V15)
+	HALF2x2(0, 1, 4, 5, 8, 9, 12, 13); \
+	HALF2x2(2, 3, 6, 7, 10, 11, 14, 15)
 
 TEXT DOT2x2, NOSPLIT, $0-72
 	ARGS
@@ -254,18 +250,19 @@ done:
 	STORE2(V8, V12)
 	RET
 
+#ifdef DOT3x1
 #define HALF3x1(a, b, c, d, e, f) \
 	LOADX(R0, V24, V25); \
 	LOADX(R1, V26, V27); \
 	LOADX(R2, V28, V29); \
 	LOADW(R4); \
-	MAC(V24, V25, a, b); \
-	MAC(V26, V27, c, d); \
-	MAC(V28, V29, e, f)
+	MAC(24, 25, a, b); \
+	MAC(26, 27, c, d); \
+	MAC(28, 29, e, f)
 
 #define STEP3x1 \
-	HALF3x1(V0, V1, V4, V5, V8, V9); \
-	HALF3x1(V2, V3, V6, V7, V10, V11)
+	HALF3x1(0, 1, 4, 5, 8, 9); \
+	HALF3x1(2, 3, 6, 7, 10, 11)
 
 TEXT DOT3x1, NOSPLIT, $0-72
 	ARGS
@@ -303,17 +300,17 @@ done:
 	LOADX(R1, V26, V27); \
 	LOADX(R2, V28, V29); \
 	LOADW(R4); \
-	MAC(V24, V25, a, b); \
-	MAC(V26, V27, e, f); \
-	MAC(V28, V29, i, j); \
+	MAC(24, 25, a, b); \
+	MAC(26, 27, e, f); \
+	MAC(28, 29, i, j); \
 	LOADW(R5); \
-	MAC(V24, V25, c, d); \
-	MAC(V26, V27, g, h); \
-	MAC(V28, V29, k, l)
+	MAC(24, 25, c, d); \
+	MAC(26, 27, g, h); \
+	MAC(28, 29, k, l)
 
 #define STEP3x2 \
-	HALF3x2(V0, V1, V4, V5, V8, V9, V12, V13, V16, V17, V20, V21); \
-	HALF3x2(V2, V3, V6, V7, V10, V11, V14, V15, V18, V19, V22, V23)
+	HALF3x2(0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21); \
+	HALF3x2(2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23)
 
 TEXT DOT3x2, NOSPLIT, $0-72
 	ARGS
@@ -351,3 +348,4 @@ done:
 	ADD  R21, R20, R20
 	STORE2(V16, V20)
 	RET
+#endif

@@ -15,4 +15,8 @@
 	FCVTL2(30, 31); \
 	FCVTL(30, 30)
 
+#define MAC(xa, xb, a, b) \
+	FMLA4(30, xa, a); \
+	FMLA4(31, xb, b)
+
 #include "dot_arm64.h"

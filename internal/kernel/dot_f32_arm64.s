@@ -12,4 +12,8 @@
 #define WBITS 2
 #define LOADW(r) VLD1.P 32(r), [V30.S4, V31.S4]
 
+#define MAC(xa, xb, a, b) \
+	FMLA4(30, xa, a); \
+	FMLA4(31, xb, b)
+
 #include "dot_arm64.h"

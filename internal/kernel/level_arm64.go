@@ -35,4 +35,5 @@ var neonLevel = level{
 	expShift:   expShiftNEON,
 	silu:       siluNEON,
 	geluTanh:   geluTanhNEON,
+	cast:       &neonCast,
 }

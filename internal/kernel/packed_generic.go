@@ -34,17 +34,16 @@ func lookUp(dst []float32, packed []byte, bits, first int, table []float32, step
 }
 
 // decodeRow is the specification of what a row of p is. table is the table
-// of the row, step the distance of its entries.
-func (p *Packed) decodeRow(dst []float32, row int, table []float32, step int) {
+// of the row, step the distance of its entries, one room for a number.
+func (p *Packed) decodeRow(dst []float32, row int, table []float32, step int, one []float32) {
 	lookUp(dst, p.Codes, p.Bits, row/p.Vector*p.K, table, step)
 	if p.blocks == 0 {
 		p.round(dst)
 		return
 	}
 	at := row / p.BlockRows * p.blocks
-	var one [1]float32
 	number := func(v *Numbers, i int) float32 {
-		v.Read(one[:], i)
+		v.Read(one, i)
 		return one[0]
 	}
 	for b := range p.blocks {

@@ -371,7 +371,7 @@ func (p *Packed) decode(dst []float32, from, n int, s *packedScratch) {
 				tab = sized(&s.tab, 1<<p.Bits)
 				p.table(s, tab, row, (from+i)%v)
 			}
-			p.decodeRow(dst[i*p.K:][:p.K], from+i, tab, step)
+			p.decodeRow(dst[i*p.K:][:p.K], from+i, tab, step, s.one[:])
 			i++
 			continue
 		}
