@@ -18,7 +18,18 @@ type Sizes struct {
 	// Tied is set if First and Last are one table, stored once where both
 	// fall into one chunk.
 	Tied bool
+	// Whole are layers that must stay together; zero: none.
+	Whole Range
 }
+
+// Limits of a chunk; 0 means none.
+type Limits struct {
+	Bytes  int64
+	Layers int
+}
+
+// splits reports whether a cut before layer at tears the range apart.
+func (r Range) splits(at int) bool { return r.First < at && at < r.Last }
 
 // bytes is the size of a chunk.
 func (s Sizes) bytes(r Range) int64 {
@@ -77,6 +88,17 @@ func CutInto(n int, s Sizes) ([]Range, error) {
 	if n < 1 || n > layers {
 		return nil, fmt.Errorf("chunking: %d chunks: the model has %d layers, one chunk needs at least one", n, layers)
 	}
+	cut := cutInto(n, s, layers)
+	if cut == nil {
+		return nil, fmt.Errorf("chunking: %d chunks: layers %d to %d must stay in one chunk, which leaves too few places to cut", n, s.Whole.First, s.Whole.Last-1)
+	}
+	return cut, nil
+}
+
+// cutInto is CutInto with at most most layers a chunk; nil if there is no
+// such cut.
+func cutInto(n int, s Sizes, most int) []Range {
+	layers := len(s.Layers)
 	// best[k][i] is the smallest possible maximum over k chunks of layers [0,i).
 	const inf = int64(1) << 62
 	best := make([][]int64, n+1)
@@ -90,35 +112,56 @@ func CutInto(n int, s Sizes) ([]Range, error) {
 	best[0][0] = 0
 	for k := 1; k <= n; k++ {
 		for i := k; i <= layers; i++ {
-			for j := k - 1; j < i; j++ {
+			if s.Whole.splits(i) {
+				continue
+			}
+			for j := max(k-1, i-most); j < i; j++ {
+				if best[k-1][j] == inf {
+					continue
+				}
 				if v := max(best[k-1][j], s.bytes(Range{j, i})); v <= best[k][i] {
 					best[k][i], from[k][i] = v, j
 				}
 			}
 		}
 	}
+	if best[n][layers] == inf {
+		return nil
+	}
 	out := make([]Range, n)
 	for k, i := n, layers; k > 0; k-- {
 		out[k-1] = Range{from[k][i], i}
 		i = from[k][i]
 	}
-	return out, nil
+	return out
 }
 
-// CutUnder splits the layers into the fewest chunks of at most limit bytes
-// each, balanced.
-func CutUnder(limit int64, s Sizes) ([]Range, error) {
-	var worst int64
-	for i := range s.Layers {
-		worst = max(worst, s.bytes(Range{i, i + 1}))
+// CutUnder splits the layers into the fewest chunks within the limits,
+// balanced by bytes.
+func CutUnder(l Limits, s Sizes) ([]Range, error) {
+	most := len(s.Layers)
+	if l.Layers > 0 {
+		most = min(most, l.Layers)
 	}
-	if worst > limit {
-		return nil, fmt.Errorf("chunking: no cut has chunks of at most %d bytes: the largest single layer, with what must go along, takes %d", limit, worst)
-	}
-	for n := 1; ; n++ { // a layer a chunk fits
-		cut, err := CutInto(n, s)
-		if err != nil || slices.Max(s.Bytes(cut)) <= limit {
-			return cut, err
+	for n := 1; n <= len(s.Layers); n++ {
+		if cut := cutInto(n, s, most); cut != nil && (l.Bytes <= 0 || slices.Max(s.Bytes(cut)) <= l.Bytes) {
+			return cut, nil
 		}
 	}
+	whole := s.Whole.Last - s.Whole.First
+	if whole > most {
+		return nil, fmt.Errorf("chunking: no cut has chunks of at most %d layers: layers %d to %d, which must stay together, are %d", most, s.Whole.First, s.Whole.Last-1, whole)
+	}
+	var worst int64
+	for i := range s.Layers {
+		r := Range{i, i + 1}
+		if whole > 1 && i >= s.Whole.First && i < s.Whole.Last {
+			r = s.Whole
+		}
+		worst = max(worst, s.bytes(r))
+	}
+	if whole > 1 {
+		return nil, fmt.Errorf("chunking: no cut has chunks of at most %d bytes: the largest single layer, or layers %d to %d, which must stay together, with what must go along, take %d", l.Bytes, s.Whole.First, s.Whole.Last-1, worst)
+	}
+	return nil, fmt.Errorf("chunking: no cut has chunks of at most %d bytes: the largest single layer, with what must go along, takes %d", l.Bytes, worst)
 }

@@ -109,7 +109,7 @@ func TestCutUnderIsOptimal(t *testing.T) {
 				}
 			}
 		}
-		cut, err := chunking.CutUnder(limit, s)
+		cut, err := chunking.CutUnder(chunking.Limits{Bytes: limit}, s)
 		if fewest == 0 {
 			if err == nil {
 				t.Fatalf("%v fits a limit that no cut fits", cut)
@@ -208,10 +208,10 @@ func TestCutErrors(t *testing.T) {
 			t.Errorf("%d chunks: %v", n, err)
 		}
 	}
-	if _, err := chunking.CutUnder(49, s); err == nil || !strings.Contains(err.Error(), "the largest single layer, with what must go along, takes 50") {
+	if _, err := chunking.CutUnder(chunking.Limits{Bytes: 49}, s); err == nil || !strings.Contains(err.Error(), "the largest single layer, with what must go along, takes 50") {
 		t.Errorf("limit 49: %v", err)
 	}
-	if _, err := chunking.CutUnder(49, chunking.Sizes{}); err == nil {
+	if _, err := chunking.CutUnder(chunking.Limits{Bytes: 49}, chunking.Sizes{}); err == nil {
 		t.Error("no layers: no error")
 	}
 }

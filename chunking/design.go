@@ -10,8 +10,11 @@ import (
 
 // Choices of Options.
 const (
-	KVTensor     = "tensor"  // caches are inputs, new keys and values outputs; the host commits
-	KVState      = "state"   // caches are Core ML states
+	KVTensor = "tensor" // caches are inputs, new keys and values outputs; the host commits
+	KVState  = "state"  // caches are Core ML states
+	// KVCoreMLLLM is a form of tensor caches that the CoreML-LLM app drives:
+	// see the package documentation.
+	KVCoreMLLLM  = "coreml-llm"
 	EmbedSidecar = "sidecar" // the host looks embedding rows up
 	EmbedGraph   = "graph"   // the first chunk gathers them
 )

@@ -11,7 +11,7 @@ import (
 
 func ExampleCutUnder() {
 	sizes := chunking.Sizes{Layers: []int64{30, 30, 30, 30, 30, 30}, Last: 50}
-	cut, err := chunking.CutUnder(120, sizes)
+	cut, err := chunking.CutUnder(chunking.Limits{Bytes: 120}, sizes)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func Convert(ctx context.Context, src, out string, o Options) (*Report, error) {
 		return nil, err
 	}
 	size := sizes(s.Model, o.Compute, o.Embed)
-	cut, err := o.cut(size)
+	cut, err := o.cut(cfg, size)
 	if err != nil {
 		return nil, err
 	}

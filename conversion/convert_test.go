@@ -293,10 +293,13 @@ func TestOptionErrors(t *testing.T) {
 		want string
 	}{
 		"no directory":     {src: filepath.Join(t.TempDir(), "gone"), want: "is not a Hugging Face model directory"},
-		"two cuts":         {o: conversion.Options{Chunks: 2, Layers: "0-8"}, want: "give only one of chunks, layers and max-chunk-bytes"},
+		"two cuts":         {o: conversion.Options{Chunks: 2, Layers: "0-8"}, want: "give only one of chunks, layers and topology"},
 		"negative bytes":   {o: conversion.Options{MaxChunkBytes: -1}, want: "max-chunk-bytes is -1"},
 		"too small chunks": {o: conversion.Options{MaxChunkBytes: 1000}, want: "no cut has chunks of at most 1000 bytes"},
 		"too many chunks":  {o: conversion.Options{Chunks: 9}, want: "the model has 8 layers"},
+		"topology, layers": {o: conversion.Options{Topology: "2", Layers: "0-8"}, want: "give only one of chunks, layers and topology"},
+		"topology, limit":  {o: conversion.Options{Topology: "2", MaxLayers: 4}, want: "give only one (or topology auto)"},
+		"no sharing":       {o: conversion.Options{Topology: "coreml-llm-3"}, want: "needs a model whose last layers share keys and values"},
 		"bad layers":       {o: conversion.Options{Layers: "0-3,4-8"}, want: "expected one that starts at 3"},
 		"long context":     {o: conversion.Options{Context: 1024}, want: "context 1024 exceeds max_position_embeddings 512"},
 		"unknown kv":       {o: conversion.Options{KV: "none"}, want: `kv "none" is not known`},

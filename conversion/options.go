@@ -20,10 +20,14 @@ const (
 type Options struct {
 	Context int // 0: min(DefaultContext, max_position_embeddings)
 
-	// At most one of these; none means MaxChunkBytes = DefaultMaxChunkBytes.
+	// Where to cut: at most one of Chunks, Layers and Topology; none means the
+	// fewest chunks within the limits. The limits apply where nothing else
+	// places the cuts.
 	Chunks        int
 	Layers        string // "0-8,8-16"
-	MaxChunkBytes int64
+	Topology      chunking.Topology
+	MaxChunkBytes int64 // 0: DefaultMaxChunkBytes
+	MaxLayers     int   // of a chunk; 0: any number
 
 	Functions []chunking.FunctionSpec // nil: decode, prefill:64, verify:4
 	KV        string                  // chunking.KVTensor (default) or KVState
@@ -68,30 +72,40 @@ func (o Options) withDefaults(cfg *models.Config) (Options, error) {
 		o.Compute = "fp16"
 	}
 	given := 0
-	for _, set := range []bool{o.Chunks != 0, o.Layers != "", o.MaxChunkBytes != 0} {
+	for _, set := range []bool{o.Chunks != 0, o.Layers != "", o.Topology != ""} {
 		if set {
 			given++
 		}
 	}
-	if given > 1 {
-		return o, fmt.Errorf("conversion: give only one of chunks, layers and max-chunk-bytes")
+	limited := o.MaxChunkBytes != 0 || o.MaxLayers != 0
+	switch {
+	case given > 1:
+		return o, fmt.Errorf("conversion: give only one of chunks, layers and topology")
+	case o.MaxChunkBytes < 0 || o.MaxLayers < 0:
+		return o, fmt.Errorf("conversion: max-chunk-bytes is %d and max-layers %d, want positive numbers", o.MaxChunkBytes, o.MaxLayers)
+	case limited && given > 0 && o.Topology != chunking.TopologyAuto:
+		return o, fmt.Errorf("conversion: max-chunk-bytes and max-layers decide where to cut, and so do chunks, layers and topology: give only one (or topology auto)")
 	}
-	if given == 0 {
+	if o.MaxChunkBytes == 0 {
 		o.MaxChunkBytes = DefaultMaxChunkBytes
-	}
-	if o.MaxChunkBytes < 0 {
-		return o, fmt.Errorf("conversion: max-chunk-bytes is %d, want a positive number", o.MaxChunkBytes)
 	}
 	return o, nil
 }
 
 // cut chooses the layer ranges of the chunks.
-func (o Options) cut(s chunking.Sizes) ([]chunking.Range, error) {
+func (o Options) cut(cfg *models.Config, s chunking.Sizes) ([]chunking.Range, error) {
+	limits := chunking.Limits{Bytes: o.MaxChunkBytes, Layers: o.MaxLayers}
 	switch {
 	case o.Layers != "":
 		return chunking.ParseRanges(o.Layers, len(s.Layers))
-	case o.Chunks != 0:
+	case o.Topology != "":
+		return o.Topology.Cut(cfg, s, limits)
+	}
+	if o.KV == chunking.KVCoreMLLLM {
+		s.Whole = chunking.Producers(cfg)
+	}
+	if o.Chunks != 0 {
 		return chunking.CutInto(o.Chunks, s)
 	}
-	return chunking.CutUnder(o.MaxChunkBytes, s)
+	return chunking.CutUnder(limits, s)
 }

@@ -16,6 +16,7 @@ func (s *session) convertCommand() *cobra.Command {
 	var (
 		o                          conversion.Options
 		out, functions, head, prec string
+		topology                   string
 		limit                      byteSize
 		asJSON                     bool
 	)
@@ -53,11 +54,14 @@ and, where needed, scales it by a power of two, which changes no result.`,
 			if o.Head, err = optional(head, chunking.ParseHead); err != nil {
 				return usageError{err}
 			}
+			if o.Topology, err = optional(topology, chunking.ParseTopology); err != nil {
+				return usageError{err}
+			}
 			compute, ok := map[string]string{"f16": "fp16", "fp16": "fp16", "f32": "fp32", "fp32": "fp32"}[prec]
 			if !ok {
 				return usagef("--compute %s: want f16 or f32", prec)
 			}
-			for flag, n := range map[string]int{"context": o.Context, "chunks": o.Chunks} {
+			for flag, n := range map[string]int{"context": o.Context, "chunks": o.Chunks, "max-layers": o.MaxLayers} {
 				if cmd.Flags().Changed(flag) && n < 1 {
 					return usagef("--%s %d: want at least 1", flag, n)
 				}
@@ -83,6 +87,8 @@ and, where needed, scales it by a power of two, which changes no result.`,
 	f.IntVar(&o.Context, "context", 0, fmt.Sprintf("positions to make room for (default: the model's, at most %d)", conversion.DefaultContext))
 	f.IntVar(&o.Chunks, "chunks", 0, "cut into `N` chunks of like size")
 	f.StringVar(&o.Layers, "layers", "", "cut at these layers, as in `0-8,8-25,25-35`")
+	f.StringVar(&topology, "topology", "", "cut by a `RULE`: auto, 1, 2, coreml-llm-3, coreml-llm-4")
+	f.IntVar(&o.MaxLayers, "max-layers", 0, "cut into as few chunks as have at most `N` layers each")
 	f.Var(&limit, "max-chunk-bytes", "cut into as few chunks as fit `SIZE` each (default 950MB)")
 	f.StringVar(&functions, "functions", "", "functions of every chunk (default decode,prefill:64,verify:4)")
 	f.StringVar(&o.KV, "kv", chunking.KVTensor, "key-value cache: `tensor` in and out, or Core ML state")
@@ -94,7 +100,7 @@ and, where needed, scales it by a power of two, which changes no result.`,
 	f.BoolVar(&o.Force, "force", false, "replace an existing bundle")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	completeDirs(cmd)
-	completeValues(cmd, map[string][]string{"kv": {chunking.KVTensor, chunking.KVState},
+	completeValues(cmd, map[string][]string{"topology": {"auto", "1", "2", "coreml-llm-3", "coreml-llm-4"}, "kv": {chunking.KVTensor, chunking.KVState},
 		"embed": {chunking.EmbedSidecar, chunking.EmbedGraph}, "compute": {"f16", "f32"},
 		"head": {"token", "logits", "token,logits", "token,hidden"}})
 	return cmd
