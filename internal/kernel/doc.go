@@ -6,8 +6,9 @@
 // chooses a lower level. On arm64 the assembly is NEON of the base
 // architecture, written by hand; GODEBUG=cpu.asimd=off chooses Go. It was run
 // in an emulator only: its results are known, its speed is not, and tile
-// shapes are those that fit the registers rather than measured ones. Other
-// architectures run the Go form.
+// shapes are those that fit the registers rather than measured ones. Packed
+// matrices have NEON forms for integers and tables of 4 bits and for integers
+// of 8; the rest is decoded in Go. Other architectures run the Go form.
 //
 // # Order of operations
 //

@@ -20,6 +20,7 @@ var neonLevel = level{
 		3: {{16, outer3x16NEON}, {4, outer3x4NEON}},
 		4: {{16, outer4x16NEON}, {4, outer4x4NEON}},
 	},
+	packed:     neonPacked,
 	f16ToF32:   f16ToF32NEON,
 	f32ToF16:   f32ToF16NEON,
 	roundF16:   roundF16NEON,

@@ -1,0 +1,33 @@
+package kernel
+
+// Kernels of packed matrices for 4 and 8 bits; others are decoded in Go.
+var neonPacked = [numForms]packedKernels{
+	formLUT4:    {decodeLUT4NEON, dot1x1LUT4NEON, dot1x1LUT4NEON, 1, 0},
+	formScaled4: {decodeScaled4NEON, dot1x1Scaled4NEON, dot1x1Scaled4NEON, 1, 0},
+	formI8:      {decodeI8NEON, dot1x1I8NEON, dot1x1I8NEON, 1, 0},
+	formU8:      {decodeU8NEON, dot1x1U8NEON, dot1x1U8NEON, 1, 0},
+}
+
+//go:noescape
+func decodeLUT4NEON(a *byte)
+
+//go:noescape
+func dot1x1LUT4NEON(a *byte)
+
+//go:noescape
+func decodeScaled4NEON(a *byte)
+
+//go:noescape
+func dot1x1Scaled4NEON(a *byte)
+
+//go:noescape
+func decodeI8NEON(a *byte)
+
+//go:noescape
+func dot1x1I8NEON(a *byte)
+
+//go:noescape
+func decodeU8NEON(a *byte)
+
+//go:noescape
+func dot1x1U8NEON(a *byte)
