@@ -1,0 +1,198 @@
+package quant
+
+import (
+	"math"
+
+	"github.com/smelt-go/smelt/checkpoint"
+)
+
+// Method Refit minimises Σ d·(w − (scale·q + bias))² over the codes q of a group
+// and the scale and bias as they are stored; d is the importance of a column.
+//
+// The peers' rule is the first candidate, so no group ends worse than with it.
+// Other starts clip the ends of the range. From each, least squares and coding
+// alternate: for fixed codes the best scale and bias solve the normal equations
+//
+//	scale = (D·Σdqw − Σdq·Σdw) / (D·Σdq² − (Σdq)²),  bias = (Σdw − scale·Σdq)/D,
+//
+// D = Σd; scale is rounded to the stored type and its neighbours are tried too,
+// each with the bias that is best for it after rounding.
+type fitter struct {
+	w, d   []float32
+	bits   int
+	dt     checkpoint.DType
+	sums   moments // of w alone
+	center float32 // subtracted from w in the sums
+}
+
+// moments are weighted sums over a group, of w relative to the centre.
+type moments struct{ d, w, ww, q, qq, qw float64 }
+
+// candidate is a pair of stored parameters with the error of its codes.
+type candidate struct {
+	scale, bias float32
+	err         float64
+	m           moments
+}
+
+// refit improves on scale and bias; codes are replaced.
+func (f *fitter) refit(codes []byte, w, d []float32, bits int, dt checkpoint.DType, scale, bias float32) (float32, float32) {
+	f.w, f.d, f.bits, f.dt = w, d, bits, dt
+	lo, hi := minMax(w)
+	f.center = float32(lo/2) + float32(hi/2)
+	f.base()
+	best := f.measure(round(scale, dt), round(bias, dt))
+	if lo == hi {
+		if c := f.measure(best.scale, round(lo, dt)); c.err < best.err {
+			best = c
+		}
+	}
+	best = f.descend(best)
+	if lo < hi {
+		best = f.search(best, lo, hi)
+	}
+	f.assign(codes, best.scale, best.bias)
+	return best.scale, best.bias
+}
+
+// search tries clipped ranges.
+func (f *fitter) search(best candidate, lo, hi float32) candidate {
+	step := [...]float32{2: 0.08, 3: 0.06, 4: 0.04, 5: 0.025, 6: 0.015, 8: 0.006}[f.bits]
+	const count = 6
+	n := float32(int(1)<<f.bits - 1)
+	span := hi - lo
+	try := func(a, b float32) {
+		l, h := lo+float32(a*span), hi-float32(b*span)
+		s := round((h-l)/n, f.dt)
+		if s == 0 || math.IsInf(float64(s), 0) {
+			return
+		}
+		c := f.measure(s, round(l, f.dt))
+		if c.err < best.err*1.3 {
+			if c = f.descend(c); c.err < best.err {
+				best = c
+			}
+		}
+	}
+	for i := range count {
+		for j := range count {
+			try(float32(i)*step, float32(j)*step)
+		}
+	}
+	return best
+}
+
+// descend alternates least squares and coding while that helps.
+func (f *fitter) descend(c candidate) candidate {
+	for range 6 {
+		next := f.solve(c)
+		if next.err >= c.err {
+			break
+		}
+		c = next
+	}
+	return c
+}
+
+// solve finds parameters for the codes of c and codes the group with them.
+func (f *fitter) solve(c candidate) candidate {
+	m := c.m
+	det := m.d*m.qq - m.q*m.q
+	if det <= 0 {
+		return c
+	}
+	s0 := round(float32((m.d*m.qw-m.q*m.w)/det), f.dt)
+	if s0 == 0 || math.IsInf(float64(s0), 0) {
+		return c
+	}
+	bestS, bestB, bestErr := c.scale, c.bias, math.Inf(1)
+	for by := int32(-1); by <= 1; by++ {
+		s := neighbour(s0, by, f.dt)
+		b := round(float32((m.w-float64(s)*m.q)/m.d+float64(f.center)), f.dt)
+		if e := m.err(s, b-f.center); e < bestErr {
+			bestS, bestB, bestErr = s, b, e
+		}
+	}
+	return f.measure(bestS, bestB)
+}
+
+// err is the error of the codes that m sums up, with the given parameters.
+func (m *moments) err(scale, bias float32) float64 {
+	s, b := float64(scale), float64(bias)
+	return m.ww + float64(s*s*m.qq) + float64(b*b*m.d) - float64(2*s*m.qw) - float64(2*b*m.w) + float64(2*s*b*m.q)
+}
+
+// base sums what does not depend on codes.
+func (f *fitter) base() {
+	f.sums = moments{}
+	for i, x := range f.w {
+		v, d := float64(x-f.center), f.weight(i)
+		f.sums.d += d
+		f.sums.w += float64(d * v)
+		f.sums.ww += float64(d * float64(v*v))
+	}
+}
+
+func (f *fitter) weight(i int) float64 {
+	if f.d == nil {
+		return 1
+	}
+	return float64(f.d[i])
+}
+
+// measure codes the group with stored parameters and sums up.
+func (f *fitter) measure(scale, bias float32) candidate {
+	m := f.sums
+	if scale == 0 {
+		return candidate{scale, bias, m.err(0, bias-f.center), m}
+	}
+	inv := 1 / scale
+	top := int32(1)<<f.bits - 1
+	if f.d == nil {
+		var q1, qq1 int64
+		var qw1 float64
+		for _, x := range f.w {
+			q := nearest(x, bias, inv, top)
+			q1 += int64(q)
+			qq1 += int64(q) * int64(q)
+			qw1 += float64(float64(q) * float64(x-f.center))
+		}
+		m.q, m.qq, m.qw = float64(q1), float64(qq1), qw1
+	} else {
+		for i, x := range f.w {
+			q := float64(nearest(x, bias, inv, top))
+			dq := float64(float64(f.d[i]) * q)
+			m.q += dq
+			m.qq += float64(dq * q)
+			m.qw += float64(dq * float64(x-f.center))
+		}
+	}
+	return candidate{scale, bias, m.err(scale, bias-f.center), m}
+}
+
+// assign stores the codes that measure counted.
+func (f *fitter) assign(codes []byte, scale, bias float32) {
+	if scale == 0 {
+		clear(codes)
+		return
+	}
+	inv := 1 / scale
+	top := int32(1)<<f.bits - 1
+	for i, x := range f.w {
+		codes[i] = byte(nearest(x, bias, inv, top))
+	}
+}
+
+// nearest is the code for a weight; see Affine.code for the rounding. Weights
+// beyond the range by far are at its ends.
+func nearest(x, bias, inv float32, top int32) int32 {
+	const magic = 3 << 22
+	v := float32((x - bias) * inv)
+	if v > 300 {
+		return top
+	} else if v < -300 {
+		return 0
+	}
+	q := int32(math.Float32bits(v+magic)) - 0x4b400000
+	return min(max(q, 0), top)
+}
