@@ -37,17 +37,7 @@ func Convert(ctx context.Context, src, out string, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg := s.Model.Config()
-	if o, err = o.withDefaults(cfg); err != nil {
-		return nil, err
-	}
-	size := sizes(s.Model, o.Compute, o.Embed)
-	cut, err := o.cut(cfg, size)
-	if err != nil {
-		return nil, err
-	}
-	c, err := chunking.Design(cfg, chunking.Options{Context: o.Context, Ranges: cut, Functions: o.Functions,
-		KV: o.KV, Embed: o.Embed, Head: o.Head, Compute: o.Compute})
+	o, c, err := s.design(o)
 	if err != nil {
 		return nil, err
 	}
@@ -64,6 +54,22 @@ func Convert(ctx context.Context, src, out string, o Options) (*Report, error) {
 		return nil, err
 	}
 	return rep, nil
+}
+
+// design fills in the options, cuts the model and writes its contract.
+func (s *Source) design(o Options) (Options, *chunking.Contract, error) {
+	cfg := s.Model.Config()
+	o, err := o.withDefaults(cfg)
+	if err != nil {
+		return o, nil, err
+	}
+	cut, err := o.cut(cfg, sizes(s.Model, o.Compute, o.Embed))
+	if err != nil {
+		return o, nil, err
+	}
+	c, err := chunking.Design(cfg, chunking.Options{Context: o.Context, Ranges: cut, Functions: o.Functions,
+		KV: o.KV, Embed: o.Embed, Head: o.Head, Compute: o.Compute})
+	return o, c, err
 }
 
 // replaceable refuses to write over what exists, and whatever the wish, over

@@ -61,7 +61,12 @@ func (s *Source) tokenizer() (*tokenizer.Tokenizer, error) {
 }
 
 // Close releases the checkpoint's files.
-func (s *Source) Close() error { return s.ckpt.Close() }
+func (s *Source) Close() error {
+	if s.ckpt == nil {
+		return nil
+	}
+	return s.ckpt.Close()
+}
 
 // endTokens returns the ids that end a text: those of config.json and of
 // generation_config.json.

@@ -180,8 +180,14 @@ func (s *store) wrote(n int64) {
 
 // storedBytes sums what will be streamed: each constant object once.
 func storedBytes(p *mil.Program, spec int) int64 {
-	seen := map[any]bool{}
 	total := int64(0)
+	eachStored(p, spec, func(t mil.TensorType) { total += t.NumBytes() })
+	return total
+}
+
+// eachStored visits the constants that a weight file holds, each object once.
+func eachStored(p *mil.Program, spec int, visit func(mil.TensorType)) {
+	seen := map[any]bool{}
 	count := func(v *mil.Value) {
 		if v == nil || v.Const == nil {
 			return
@@ -196,7 +202,7 @@ func storedBytes(p *mil.Program, spec int) int64 {
 			}
 			seen[k] = true
 		}
-		total += t.NumBytes()
+		visit(t)
 	}
 	for _, name := range p.Names() {
 		p.Functions[name].Body.Walk(func(op *mil.Op) {
@@ -214,5 +220,4 @@ func storedBytes(p *mil.Program, spec int) int64 {
 			}
 		})
 	}
-	return total
 }

@@ -90,6 +90,10 @@ func (m *Model) expected() map[string][]int {
 	return e
 }
 
+// Tensors lists the tensors that a checkpoint of the configuration has, with
+// their shapes.
+func Tensors(cfg *Config) map[string][]int { return (&Model{cfg: *cfg}).expected() }
+
 // waive gives the reason for leaving out a tensor that is not expected.
 func (m *Model) waive(name string) (string, bool) {
 	switch {
