@@ -18,7 +18,8 @@ func (s *session) convertCommand() *cobra.Command {
 		out, functions, head, prec string
 		topology                   string
 		limit                      byteSize
-		asJSON                     bool
+		asJSON, plan               bool
+		bandwidth                  float64
 	)
 	cmd := &cobra.Command{
 		Use:   "convert DIR -o OUT",
@@ -41,10 +42,11 @@ and, where needed, scales it by a power of two, which changes no result.`,
 			"convert ./gemma-3-270m -o gemma.bundle",
 			"convert ./Llama-3.2-1B -o llama.bundle --chunks 4 --context 4096",
 			"convert ./Qwen3-0.6B -o qwen.bundle --layers 0-8,8-20,20-28 --kv state",
+			"convert ./gemma-4-E2B --topology coreml-llm-3 --plan --bandwidth 60",
 			"convert ./SmolLM2-135M -o smol.bundle --functions decode,prefill:128 --head token --json"),
 		Args: takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if out == "" {
+			if out == "" && !plan {
 				return usagef("convert: say where to write: -o OUT")
 			}
 			var err error
@@ -69,6 +71,21 @@ and, where needed, scales it by a power of two, which changes no result.`,
 			o.Compute, o.MaxChunkBytes = compute, int64(limit)
 			bars := s.newBars(cmd.Context())
 			o.Progress = bars.update
+			if plan {
+				if bandwidth <= 0 {
+					return usagef("--bandwidth %g: want a positive number of GB/s", bandwidth)
+				}
+				p, err := conversion.Plan(cmd.Context(), args[0], o, bandwidth)
+				bars.close()
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return s.printJSON(p)
+				}
+				s.printPlan(p)
+				return nil
+			}
 			start := time.Now()
 			rep, err := conversion.Convert(cmd.Context(), args[0], out, o)
 			bars.close()
@@ -98,6 +115,8 @@ and, where needed, scales it by a power of two, which changes no result.`,
 	f.Float64Var(&o.ResidualScale, "residual-scale", 0, "scale of the residual stream, a power of two (default: probe)")
 	f.StringSliceVar(&o.IgnoreKeys, "ignore-config-key", nil, "accept this unknown `KEY` of config.json unread (repeatable)")
 	f.BoolVar(&o.Force, "force", false, "replace an existing bundle")
+	f.BoolVar(&plan, "plan", false, "write nothing: print the cut, sizes, inputs and outputs, and what a token reads")
+	f.Float64Var(&bandwidth, "bandwidth", conversion.DefaultBandwidth, "memory bandwidth for --plan in `GB/s`")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	completeDirs(cmd)
 	completeValues(cmd, map[string][]string{"topology": {"auto", "1", "2", "coreml-llm-3", "coreml-llm-4"}, "kv": {chunking.KVTensor, chunking.KVState},
