@@ -39,6 +39,7 @@ class Cache:
     def __init__(self, path, threads, prefill, context):
         self.path, self.threads, self.prefill, self.context = path, threads, prefill, context
         self.failed = {}  # environments that could not be made, with the reason
+        self.fresh = set()  # bundles of this run
         self.workers = []
         os.makedirs(path, exist_ok=True)
         self.log = open(os.path.join(path, "log.txt"), "a")
@@ -141,37 +142,33 @@ class Cache:
         w.close()
         return out
 
-    def bundle(self, name):
+    def bundle(self, name, prefill=True):
         """A bundle with fp16 weights, converted anew in every run."""
-        out = self.at("bundles", name)
-        if out not in self.__dict__.setdefault("fresh", set()):
+        out = self.at("bundles", name + ("" if prefill else "-decode"))
+        if out not in self.fresh:
             os.makedirs(self.at("bundles"), exist_ok=True)
             self.run([self.smelt(), "convert", self.model(name), "-o", out, "--force", "--context", str(self.context),
-                      "--functions", f"decode,prefill:{self.prefill}"])
+                      "--functions", f"decode,prefill:{self.prefill}" if prefill else "decode"])
             self.fresh.add(out)
         return out
 
     def compressed(self, name, how):
-        """The bundle compressed by coremltools, made again when smelt's
-        programs, the contract or compress.py change."""
-        src = self.bundle(name)
-        h = hashlib.sha256()
-        files = [os.path.join(HERE, "compress.py"), os.path.join(src, "contract.json")]
-        for dir, _, names in sorted(os.walk(src)):
-            files += sorted(os.path.join(dir, n) for n in names if n.endswith(".mlmodel"))
-        for f in files:
-            with open(f, "rb") as r:
-                h.update(r.read())
+        """The bundle with packages compressed by coremltools, made again when
+        the packages or compress.py change. Palettes take k-means minutes a
+        function: they come with decode only."""
+        src = self.bundle(name, how != "lut4")
+        key = package_hash(src)
         out = self.at("bundles", f"{name}-{how}")
         try:
             with open(out + ".source") as f:
-                if f.read() == h.hexdigest():
+                if f.read() == key:
+                    relink(src, out)
                     return out
         except OSError:
             pass
         self.run([self.python("coreml"), os.path.join(HERE, "compress.py"), src, out, how])
         with open(out + ".source", "w") as f:
-            f.write(h.hexdigest())
+            f.write(key)
         return out
 
     def synthetic(self, size):
@@ -183,6 +180,26 @@ class Cache:
             w.ask("synthetic", dir=out, bytes=size)
             w.close()
         return out
+
+
+def package_hash(bundle):
+    """A hash of the packages of a bundle and of what compresses them."""
+    h = hashlib.sha256()
+    files = [os.path.join(HERE, "compress.py")]
+    for dir, _, names in sorted(os.walk(bundle)):
+        files += sorted(os.path.join(dir, n) for n in names if n.endswith((".mlmodel", ".bin")))
+    for name in files:
+        with open(name, "rb") as f:
+            h.update(hashlib.file_digest(f, "sha256").digest())
+    return h.hexdigest()
+
+
+def relink(src, out):
+    """Gives the compressed bundle out what src has beside its packages."""
+    for name in os.listdir(src):
+        if os.path.isfile(os.path.join(src, name)):
+            os.unlink(os.path.join(out, name))
+            os.link(os.path.join(src, name), os.path.join(out, name))
 
 
 def weight_bytes(bundle):

@@ -96,7 +96,7 @@ def decode(cache, table):
                 w.ask("decode", ids=rest[:4])
             a, b = interleave(cache.rounds, turn(llama) if llama else None, turn(smelt))
             table.add(label, peer, a, b, "tok/s", aim=1.0)
-            if llama:
+            if llama and type == "F16":
                 same = sum(x == y for x, y in zip(said[llama], said[smelt]))
                 if same < 0.8 * len(rest):
                     table.note(f"{label}: only {same} of {len(rest)} tokens are the same on both sides")
