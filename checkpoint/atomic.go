@@ -37,7 +37,7 @@ func newPartial(dest string) (*partial, error) {
 		// Another writer that clears up may catch the file before it is locked.
 		if err = lock(f); err == nil {
 			if _, err = os.Stat(f.Name()); err == nil {
-				p.w = bufio.NewWriterSize(f, 1<<20)
+				p.w = bufio.NewWriterSize(f, copyBytes/4) // larger pieces go past it
 				return p, nil
 			}
 		}

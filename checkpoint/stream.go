@@ -48,13 +48,18 @@ func readFloat32(t Tensor, r rawReader, dst []float32, off int) error {
 	return nil
 }
 
-// writeRaw copies size bytes of r to w chunk by chunk.
+// copyBytes is the unit of copying: files take large writes faster.
+const copyBytes = 1 << 20
+
+var copies = sync.Pool{New: func() any { return new([copyBytes]byte) }}
+
+// writeRaw copies size bytes of r to w piece by piece.
 func writeRaw(w io.Writer, r rawReader, size int64) (int64, error) {
-	buf := chunks.Get().(*[chunkBytes]byte)
-	defer chunks.Put(buf)
+	buf := copies.Get().(*[copyBytes]byte)
+	defer copies.Put(buf)
 	var done int64
 	for done < size {
-		b := buf[:min(size-done, chunkBytes)]
+		b := buf[:min(size-done, copyBytes)]
 		if err := r.readRaw(b, done); err != nil {
 			return done, err
 		}

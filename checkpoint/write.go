@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/smelt-go/smelt/internal/diskspace"
 )
 
 // WriteFile writes tensors to a .safetensors file, streaming one after the
@@ -26,6 +28,20 @@ func WriteFile(path string, tensors []Tensor, metadata map[string]string) error 
 		return fmt.Errorf("checkpoint: %s: %w", filepath.Base(path), err)
 	}
 	syncDir(filepath.Dir(path))
+	return nil
+}
+
+// Encode writes the bytes of a .safetensors file to w, as WriteFile does. A
+// tensor's bytes go to w as its WriteTo gives them: buffer w if there are many
+// small ones.
+func Encode(w io.Writer, tensors []Tensor, metadata map[string]string) error {
+	sorted, head, err := layOut(tensors, metadata)
+	if err == nil {
+		err = stream(w, sorted, head)
+	}
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
 	return nil
 }
 
@@ -47,6 +63,11 @@ func writePartial(path string, tensors []Tensor, metadata map[string]string) (*p
 	if err != nil {
 		return nil, err
 	}
+	size := int64(len(head))
+	for _, t := range sorted {
+		size += NumBytes(t)
+	}
+	diskspace.Reserve(p.f, size)
 	err = stream(p.w, sorted, head)
 	if err == nil {
 		err = p.finish()

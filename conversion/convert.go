@@ -14,7 +14,6 @@ import (
 	"github.com/smelt-go/smelt/mil"
 	"github.com/smelt-go/smelt/mil/pass"
 	"github.com/smelt-go/smelt/mlpackage"
-	"github.com/smelt-go/smelt/tokenizer"
 )
 
 // Opset of the programs that Convert writes: iOS 18 and macOS 15, the first
@@ -33,10 +32,6 @@ func Convert(ctx context.Context, src, out string, o Options) (*Report, error) {
 		return nil, err
 	}
 	defer s.Close()
-	tok, err := s.tokenizer()
-	if err != nil {
-		return nil, err
-	}
 	o, c, err := s.design(o)
 	if err != nil {
 		return nil, err
@@ -46,10 +41,9 @@ func Convert(ctx context.Context, src, out string, o Options) (*Report, error) {
 	}
 	c.Source.DTypes = s.dtypes()
 	rep := newReport(s, c)
-	if err := s.scale(ctx, c, tok, o, rep); err != nil {
-		return nil, err
-	}
-	err = atomicdir.Write(out, atomicdir.Options{Force: o.Force}, func(dir string) error { return s.write(ctx, dir, c, o, rep) })
+	err = atomicdir.Write(out, atomicdir.Options{Force: o.Force, NoSync: o.NoSync}, func(dir string) error {
+		return s.write(ctx, dir, c, o, rep)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -91,68 +85,31 @@ func replaceable(out string, force bool) error {
 	return nil
 }
 
-// scale decides the residual scale of fp16 bundles.
-func (s *Source) scale(ctx context.Context, c *chunking.Contract, tok *tokenizer.Tokenizer, o Options, rep *Report) error {
-	rows, err := s.tableRange(ctx)
-	if err != nil {
-		return err
-	}
-	rows *= float32(s.Model.Config().EmbedScale)
-	switch {
-	case o.ResidualScale != 0:
-		c.SetResidualScale(o.ResidualScale)
-		if err := c.Validate(); err != nil {
-			return fmt.Errorf("conversion: %w", err)
-		}
-		if top := float64(rows) * o.ResidualScale; o.Compute == "fp16" && top > fp16Max {
-			return fmt.Errorf("conversion: with residual scale %g embedding rows reach %.5g, beyond fp16's %d (choose a smaller scale, or leave it to the probe)", o.ResidualScale, top, fp16Max)
-		}
-		return nil
-	case o.Compute != "fp16":
-		return nil
-	}
-	o.progress("probing ranges", 0, 1)
-	p, err := s.probe(ctx, tok, rows)
-	if err != nil {
-		return fmt.Errorf("conversion: range probe: %w", err)
-	}
-	o.progress("probing ranges", 1, 1)
-	rep.Probe = p
-	c.SetResidualScale(p.Scale)
-	return nil
-}
-
-func (o Options) progress(stage string, done, total int64) {
-	if o.Progress != nil {
-		o.Progress(stage, done, total)
-	}
-}
-
-// write fills the bundle directory.
+// write fills the bundle directory. What needs no residual scale is written
+// while the probe looks for it.
 func (s *Source) write(ctx context.Context, dir string, c *chunking.Contract, o Options, rep *Report) error {
-	for i := range c.Chunks {
-		ch := &c.Chunks[i]
-		p, err := s.Program(c, ch)
-		if err != nil {
+	var rows float32
+	files := background(func() (err error) {
+		if rows, err = s.writeTables(ctx, dir, c); err != nil {
 			return err
 		}
-		r, err := mlpackage.Write(ctx, filepath.Join(dir, ch.File), p, mlpackage.WriteOptions{
-			Metadata: metadata(c, ch),
-			Progress: func(done, total int64) { o.progress("writing "+ch.Name, done, total) },
-		})
-		if err != nil {
-			return err
-		}
-		rep.addChunk(ch, p, r)
-	}
-	if err := s.writeTables(dir, c); err != nil {
+		rep.Files, err = s.copyPassengers(filepath.Join(dir, chunking.HFDir))
+		return err
+	})
+	probed := s.probeRanges(ctx, o, rep)
+	// The table's error comes first, however quick the probe's was.
+	if err := files(); err != nil {
 		return err
 	}
-	files, err := s.copyPassengers(filepath.Join(dir, chunking.HFDir))
-	if err != nil {
+	if probed != nil {
+		return probed
+	}
+	if err := s.scale(c, o, rows*float32(s.Model.Config().EmbedScale), rep); err != nil {
 		return err
 	}
-	rep.Files = files
+	if err := s.writeChunks(ctx, dir, c, o, rep); err != nil {
+		return err
+	}
 	contract, err := c.Marshal()
 	if err != nil {
 		return err
@@ -166,6 +123,88 @@ func (s *Source) write(ctx context.Context, dir string, c *chunking.Contract, o 
 	}
 	if err := os.WriteFile(filepath.Join(dir, chunking.ReportFile), append(text, '\n'), 0o644); err != nil {
 		return fmt.Errorf("conversion: %w", err)
+	}
+	return nil
+}
+
+// background starts f and returns a function that waits for its end.
+func background(f func() error) (wait func() error) {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	return func() error { return <-done }
+}
+
+// probeRanges loads the tokenizer, to know that it can be used, and runs the
+// range probe where the scale depends on it.
+func (s *Source) probeRanges(ctx context.Context, o Options, rep *Report) error {
+	tok, err := s.tokenizer()
+	if err != nil || o.Compute != "fp16" || o.ResidualScale != 0 {
+		return err
+	}
+	o.progress("probing ranges", 0, 1)
+	if rep.Probe, err = s.probe(ctx, tok); err != nil {
+		return fmt.Errorf("conversion: range probe: %w", err)
+	}
+	o.progress("probing ranges", 1, 1)
+	return nil
+}
+
+// scale decides the residual scale of fp16 bundles. rows is the largest
+// magnitude of any embedding.
+func (s *Source) scale(c *chunking.Contract, o Options, rows float32, rep *Report) error {
+	switch {
+	case o.ResidualScale != 0:
+		c.SetResidualScale(o.ResidualScale)
+		if err := c.Validate(); err != nil {
+			return fmt.Errorf("conversion: %w", err)
+		}
+		if top := float64(rows) * o.ResidualScale; o.Compute == "fp16" && top > fp16Max {
+			return fmt.Errorf("conversion: with residual scale %g embedding rows reach %.5g, beyond fp16's %d (choose a smaller scale, or leave it to the probe)", o.ResidualScale, top, fp16Max)
+		}
+	case rep.Probe != nil:
+		rep.Probe.choose(rows)
+		c.SetResidualScale(rep.Probe.Scale)
+	}
+	return nil
+}
+
+func (o Options) progress(stage string, done, total int64) {
+	if o.Progress != nil {
+		o.Progress(stage, done, total)
+	}
+}
+
+// writeChunks writes the packages, building each one's program while the one
+// before is written.
+func (s *Source) writeChunks(ctx context.Context, dir string, c *chunking.Contract, o Options, rep *Report) error {
+	programs := make([]*mil.Program, len(c.Chunks))
+	build := func(i int) func() error {
+		if i == len(c.Chunks) {
+			return func() error { return nil }
+		}
+		return background(func() (err error) {
+			programs[i], err = s.Program(c, &c.Chunks[i])
+			return err
+		})
+	}
+	built := build(0)
+	for i := range c.Chunks {
+		if err := built(); err != nil {
+			return err
+		}
+		built = build(i + 1)
+		ch, p := &c.Chunks[i], programs[i]
+		programs[i] = nil
+		r, err := mlpackage.Write(ctx, filepath.Join(dir, ch.File), p, mlpackage.WriteOptions{
+			Metadata: metadata(c, ch),
+			NoSync:   true, // the bundle is synced as a whole
+			Progress: func(done, total int64) { o.progress("writing "+ch.Name, done, total) },
+		})
+		if err != nil {
+			_ = built() // nothing may go on after the return
+			return err
+		}
+		rep.addChunk(ch, p, r)
 	}
 	return nil
 }

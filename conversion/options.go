@@ -41,8 +41,12 @@ type Options struct {
 	// IgnoreKeys are config.json keys to accept unread.
 	IgnoreKeys []string
 	Force      bool
+	// NoSync does not wait until the bundle is on the disk: after a crash of the
+	// machine it may be damaged.
+	NoSync bool
 
 	// Progress, if not nil, is told what is being done, in bytes or steps.
+	// Calls follow one another, but come from several goroutines.
 	Progress func(stage string, done, total int64)
 }
 

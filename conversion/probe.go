@@ -16,25 +16,32 @@ import (
 // the probe saw before fp16 overflows.
 const ProbeHeadroom = 4
 
-// probeText is what the range probe reads: prose, code, numbers and symbols.
-const probeText = `The lock is released only after the journal has been written, so a reader never sees half a change. ` +
-	`In 1998, about 3.5% of 12,500 files were damaged. "Why?" she asked; nobody knew. ` +
-	"for (int i = 0; i < n; i++) { sum += a[i] * b[i]; }\n\n# Heading\n- item one\n- item two\n" +
-	"SELECT name, count(*) FROM t WHERE id > 42 GROUP BY name;"
+// probeText is what the range probe reads: prose, numbers, code and line
+// breaks.
+const probeText = "In 1998,\n\n  if (a[i] > 0.5) { sum += 1; } // \"Why?\" she asked; nobody knew.\n"
 
-const probeTokens = 96
+// probeTokens is few because the largest values of the residual stream are
+// those of the first token, which attention sinks into: measured on Gemma 3
+// 270M and on SmolLM2, where no other of 640 tokens comes above it.
+const probeTokens = 16
 
 // probeIDs returns the token ids that the range probe runs: text where the
 // source has a tokenizer, else ids spread over the vocabulary.
 func (s *Source) probeIDs(tok *tokenizer.Tokenizer) []int32 {
+	return s.textIDs(tok, probeText, probeTokens)
+}
+
+// textIDs returns up to n ids: the one that starts a text, the text's, and
+// after its end any others.
+func (s *Source) textIDs(tok *tokenizer.Tokenizer, text string, n int) []int32 {
 	cfg := s.Model.Config()
 	var ids []int32
 	if cfg.BOS >= 0 && cfg.BOS < cfg.Vocab {
 		ids = append(ids, int32(cfg.BOS))
 	}
-	n := min(probeTokens, cfg.MaxPositions)
+	n = min(n, cfg.MaxPositions)
 	if tok != nil {
-		if text, err := tok.Encode(probeText, tokenizer.EncodeOptions{}); err == nil {
+		if text, err := tok.Encode(text, tokenizer.EncodeOptions{}); err == nil {
 			for _, id := range text {
 				if int(id) < cfg.Vocab {
 					ids = append(ids, id)
@@ -62,12 +69,10 @@ type Probe struct {
 // fp16Max is the largest finite fp16 number.
 const fp16Max = 65504
 
-// probe measures how large activations grow and picks the residual scale: the
-// largest power of two ≤ 1 that keeps the residual stream ProbeHeadroom below
-// the end of fp16. rows is the largest magnitude of any embedding, scaled.
+// probe measures how large activations grow. The scale is yet to be chosen.
 //
 // What overflows without being part of the stream no scale can mend: an error.
-func (s *Source) probe(ctx context.Context, tok *tokenizer.Tokenizer, rows float32) (*Probe, error) {
+func (s *Source) probe(ctx context.Context, tok *tokenizer.Tokenizer) (*Probe, error) {
 	config, err := s.config()
 	if err != nil {
 		return nil, err
@@ -77,8 +82,11 @@ func (s *Source) probe(ctx context.Context, tok *tokenizer.Tokenizer, rows float
 		return nil, err
 	}
 	ids := s.probeIDs(tok)
-	r, err := m.RangeProbe(ctx, ids)
+	r, err := m.RangeProbeWith(ctx, ids, product)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.representable(r); err != nil {
 		return nil, err
 	}
 	p := &Probe{Tokens: len(ids), Sites: map[string]float32{}, Scale: 1}
@@ -95,13 +103,16 @@ func (s *Source) probe(ctx context.Context, tok *tokenizer.Tokenizer, rows float
 			p.Residual = max(p.Residual, p.Sites[site])
 		}
 	}
-	if err := s.representable(r); err != nil {
-		return nil, err
-	}
+	return p, nil
+}
+
+// choose picks the scale: the largest power of two ≤ 1 that keeps the residual
+// stream ProbeHeadroom below the end of fp16, and every embedding, the largest
+// of which is rows, within it.
+func (p *Probe) choose(rows float32) {
 	for float64(p.Residual)*p.Scale*ProbeHeadroom > fp16Max || float64(rows)*p.Scale > fp16Max {
 		p.Scale /= 2
 	}
-	return p, nil
 }
 
 // representable finds what overflows fp16 and does not carry the scale of the

@@ -68,7 +68,7 @@ func (t *Tokenizer) addTokens(tokens []addedToken) error {
 	t.added = make(map[int32]*addedToken, len(tokens))
 	t.addedIDs = make(map[string]int32, len(tokens))
 	t.specials = map[string]bool{}
-	next := int32(len(t.vocab.ids))
+	next := int32(t.vocab.count())
 	for i := range tokens {
 		tok := &tokens[i]
 		if _, ok := t.addedIDs[tok.content]; ok {
@@ -81,7 +81,7 @@ func (t *Tokenizer) addTokens(tokens []addedToken) error {
 				return fmt.Errorf("added token %q is empty once normalized", tok.content)
 			}
 		}
-		id, ok := t.vocab.ids[tok.content]
+		id, ok := t.vocab.id(tok.content)
 		if !ok {
 			id = next
 			next++

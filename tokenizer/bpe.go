@@ -72,18 +72,18 @@ func (m *bpe) index() {
 	for i := range m.lowRunes {
 		m.lowRunes[i] = -1
 	}
-	for token, id := range m.vocab.ids {
+	for id, token := range m.vocab.tokens {
 		r, width := utf8.DecodeRuneInString(token)
 		if width == 0 || width != len(token) {
 			continue
 		}
-		m.runes[r] = id
+		m.runes[r] = int32(id)
 		if int(r) < len(m.lowRunes) {
-			m.lowRunes[r] = id
+			m.lowRunes[r] = int32(id)
 		}
 	}
 	for b := range m.byteIDs {
-		id, ok := m.vocab.ids[fmt.Sprintf("<0x%02X>", b)]
+		id, ok := m.vocab.id(fmt.Sprintf("<0x%02X>", b))
 		if !ok {
 			id = -1
 		}
@@ -94,7 +94,7 @@ func (m *bpe) index() {
 // encode appends the ids of a word to w.out.
 func (m *bpe) encode(w *workspace, word string) error {
 	if m.ignoreMerges {
-		if id, ok := m.vocab.ids[word]; ok {
+		if id, ok := m.vocab.id(word); ok {
 			w.out = append(w.out, id)
 			return nil
 		}
@@ -146,7 +146,8 @@ func (m *bpe) split(w *workspace, word string) error {
 	unknown := 0 // unknown tokens waiting to be written
 	flush := func() {
 		for ; unknown > 0; unknown-- {
-			w.push(m.vocab.ids[m.unk])
+			id, _ := m.vocab.id(m.unk)
+			w.push(id)
 		}
 	}
 	for i := 0; i < len(word); {
@@ -164,7 +165,7 @@ func (m *bpe) split(w *workspace, word string) error {
 			if i+width == len(word) {
 				chars += m.suffix
 			}
-			if known, ok := m.vocab.ids[chars]; ok {
+			if known, ok := m.vocab.id(chars); ok {
 				id = known
 			}
 		case int(r) < len(m.lowRunes):
@@ -191,7 +192,7 @@ func (m *bpe) split(w *workspace, word string) error {
 		if !m.hasUnk {
 			continue
 		}
-		if _, ok := m.vocab.ids[m.unk]; !ok {
+		if _, ok := m.vocab.id(m.unk); !ok {
 			return fmt.Errorf("character %q is not in the vocabulary, and neither is the unknown token %q", r, m.unk)
 		}
 		if unknown > 0 && !m.fuseUnk {

@@ -137,7 +137,7 @@ func (t *Tokenizer) TokenID(token string) (int32, bool) {
 	if id, ok := t.addedIDs[token]; ok {
 		return id, true
 	}
-	id, ok := t.vocab.ids[token]
+	id, ok := t.vocab.id(token)
 	return id, ok
 }
 

@@ -1,13 +1,10 @@
 package tokenizer
 
-import (
-	"bytes"
-	"fmt"
-)
+import "fmt"
 
 // vocabulary maps token strings to ids and back.
 type vocabulary struct {
-	ids    map[string]int32
+	index  *tokenIndex
 	tokens []string // by id; "" where there is none
 	used   []bool   // by id
 }
@@ -24,12 +21,17 @@ func (v *vocabulary) add(token string, id int32) error {
 	if v.used[id] {
 		return fmt.Errorf("tokens %q and %q both have id %d", v.tokens[id], token, id)
 	}
-	if _, ok := v.ids[token]; ok {
+	if !v.index.put(token, id, v.tokens) {
 		return fmt.Errorf("duplicate token %q", token)
 	}
-	v.ids[token], v.tokens[id], v.used[id] = id, token, true
+	v.tokens[id], v.used[id] = token, true
 	return nil
 }
+
+// count is the number of tokens.
+func (v *vocabulary) count() int { return v.index.count }
+
+func (v *vocabulary) id(token string) (int32, bool) { return v.index.get(token, v.tokens) }
 
 func (v *vocabulary) token(id int32) (string, bool) {
 	if id < 0 || int(id) >= len(v.tokens) || !v.used[id] {
@@ -57,7 +59,7 @@ func readVocab(s *scanner) (*vocabulary, error) {
 		return nil, err
 	}
 	v := &vocabulary{
-		ids:    make(map[string]int32, len(entries)),
+		index:  newTokenIndex(len(entries)),
 		tokens: make([]string, 0, len(entries)),
 		used:   make([]bool, 0, len(entries)),
 	}
@@ -77,73 +79,4 @@ func readVocab(s *scanner) (*vocabulary, error) {
 		start = e.end
 	}
 	return v, nil
-}
-
-// readMerges reads the merges array, pairs in either spelling: ["a", "b"] or
-// "a b". prefix is the model's continuing_subword_prefix, which a right part
-// carries and the joined token does not.
-func readMerges(s *scanner, v *vocabulary, prefix string) (*mergeTable, error) {
-	table := newMergeTable(len(v.ids))
-	rank := int32(0)
-	var left, joined []byte
-	err := s.array(func() error {
-		var right []byte
-		switch s.peek() {
-		case '"':
-			both, err := s.string()
-			if err != nil {
-				return err
-			}
-			if bytes.HasPrefix(both, []byte("#version")) {
-				return nil
-			}
-			i := bytes.IndexByte(both, ' ')
-			if i < 0 || bytes.IndexByte(both[i+1:], ' ') >= 0 {
-				return s.errorf("merge %d: %q is not two tokens separated by one space", rank, both)
-			}
-			left, right = append(left[:0], both[:i]...), both[i+1:]
-		case '[':
-			part := 0
-			err := s.array(func() error {
-				b, err := s.string()
-				switch part {
-				case 0:
-					left = append(left[:0], b...)
-				case 1:
-					joined = append(joined[:0], b...)
-				}
-				part++
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			if part != 2 {
-				return s.errorf("merge %d has %d tokens, not 2", rank, part)
-			}
-			right = joined
-		default:
-			return s.errorf("merge %d is neither a string nor a pair", rank)
-		}
-		a, ok := v.ids[string(left)]
-		if !ok {
-			return s.errorf("merge %d: token %q is not in the vocabulary", rank, left)
-		}
-		b, ok := v.ids[string(right)]
-		if !ok {
-			return s.errorf("merge %d: token %q is not in the vocabulary", rank, right)
-		}
-		if len(right) < len(prefix) {
-			return s.errorf("merge %d: token %q lacks the prefix %q", rank, right, prefix)
-		}
-		left = append(left, right[len(prefix):]...)
-		c, ok := v.ids[string(left)]
-		if !ok {
-			return s.errorf("merge %d: token %q is not in the vocabulary", rank, left)
-		}
-		table.put(a, b, merge{rank, c})
-		rank++
-		return nil
-	})
-	return table, err
 }

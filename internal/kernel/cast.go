@@ -13,6 +13,7 @@ type castForms struct {
 	bf16ToF32 func(dst *float32, src *uint16, n int)
 	bf16ToF16 func(dst, src *uint16, scale float32, n int) uint32
 	maxBits   func(x *float32, n int) uint32
+	maxBits16 func(x *uint16, n int) uint32
 	exact     dotTiles[float32]
 }
 
@@ -36,6 +37,12 @@ var genericCast = castForms{
 	maxBits: func(x *float32, n int) (peak uint32) {
 		for _, v := range unsafe.Slice(x, n) {
 			peak = max(peak, math.Float32bits(v)&absMask)
+		}
+		return peak
+	},
+	maxBits16: func(x *uint16, n int) (peak uint32) {
+		for _, v := range unsafe.Slice(x, n) {
+			peak = max(peak, uint32(v&0x7fff))
 		}
 		return peak
 	},
@@ -74,6 +81,13 @@ func BF16ToF16(dst, src []uint16, scale float32) uint32 {
 func MaxBits(x []float32) uint32 {
 	b := body(len(x))
 	return max(forms().maxBits(ptr(x), b), genericCast.maxBits(ptr(x[b:]), len(x)-b))
+}
+
+// MaxBits16 is the largest magnitude of halves or bfloat16 values, as their
+// bits, 0 if x is empty; see MaxBits.
+func MaxBits16(x []uint16) uint16 {
+	b := body(len(x))
+	return uint16(max(forms().maxBits16(ptr(x), b), genericCast.maxBits16(ptr(x[b:]), len(x)-b)))
 }
 
 // MulExact is MulF32 with the bits of the Go form at every level: each

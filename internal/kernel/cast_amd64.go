@@ -4,6 +4,7 @@ var avx512Cast = castForms{
 	bf16ToF32: bf16ToF32AVX512,
 	bf16ToF16: bf16ToF16AVX512,
 	maxBits:   maxBitsAVX512,
+	maxBits16: maxBits16AVX512,
 	exact: dotTiles[float32]{
 		1: {1: exact1x1AVX512, 4: exact1x4AVX512},
 		2: {1: exact2x1AVX512, 4: exact2x4AVX512},
@@ -17,6 +18,7 @@ var avx2Cast = castForms{
 	bf16ToF32: bf16ToF32AVX2,
 	bf16ToF16: bf16ToF16AVX2,
 	maxBits:   maxBitsAVX2,
+	maxBits16: maxBits16AVX2,
 	exact: dotTiles[float32]{
 		1: {1: exact1x1AVX2, 2: exact1x2AVX2},
 		2: {1: exact2x1AVX2, 2: exact2x2AVX2},

@@ -12,6 +12,11 @@ func bf16ToF32AVX2(dst *float32, src *uint16, n int)
 //go:noescape
 func bf16ToF16AVX2(dst *uint16, src *uint16, scale float32, n int) uint32
 
+// maxBits16AVX2 finds the largest magnitude of halves or bfloat16. n is a multiple of 16.
+//
+//go:noescape
+func maxBits16AVX2(x *uint16, n int) uint32
+
 // maxBitsAVX2 finds the largest magnitude. n is a multiple of 16.
 //
 //go:noescape

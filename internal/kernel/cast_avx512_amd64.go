@@ -12,6 +12,11 @@ func bf16ToF32AVX512(dst *float32, src *uint16, n int)
 //go:noescape
 func bf16ToF16AVX512(dst *uint16, src *uint16, scale float32, n int) uint32
 
+// maxBits16AVX512 finds the largest magnitude of halves or bfloat16. n is a multiple of 16.
+//
+//go:noescape
+func maxBits16AVX512(x *uint16, n int) uint32
+
 // maxBitsAVX512 finds the largest magnitude. n is a multiple of 16.
 //
 //go:noescape

@@ -65,6 +65,40 @@ end:
 	VZEROUPPER
 	RET
 
+// func maxBits16AVX512(x *uint16, n int) uint32
+// Requires: AVX, AVX2
+TEXT ·maxBits16AVX512(SB), NOSPLIT, $0-20
+	MOVQ         x+0(FP), AX
+	MOVQ         n+8(FP), CX
+	MOVL         $0x7fff7fff, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Y0
+	VPXOR        Y1, Y1, Y1
+	SHRQ         $0x04, CX
+	JZ           end
+
+loop:
+	VPAND   (AX), Y0, Y2
+	VPMAXUW Y2, Y1, Y1
+	ADDQ    $0x00000020, AX
+	DECQ    CX
+	JNZ     loop
+
+end:
+	VEXTRACTI128 $0x01, Y1, X0
+	VPMAXUW      X1, X0, X0
+	VPSRLDQ      $0x08, X0, X1
+	VPMAXUW      X1, X0, X0
+	VPSRLDQ      $0x04, X0, X1
+	VPMAXUW      X1, X0, X0
+	VPSRLDQ      $0x02, X0, X1
+	VPMAXUW      X1, X0, X0
+	VMOVD        X0, DX
+	ANDL         $0x0000ffff, DX
+	MOVL         DX, ret+16(FP)
+	VZEROUPPER
+	RET
+
 // func maxBitsAVX512(x *float32, n int) uint32
 // Requires: AVX, AVX2, AVX512F
 TEXT ·maxBitsAVX512(SB), NOSPLIT, $0-20

@@ -90,6 +90,26 @@ func TestMaxBits(t *testing.T) {
 	})
 }
 
+func TestMaxBits16(t *testing.T) {
+	eachLevel(t, func(t *testing.T) {
+		for _, n := range awkward {
+			x := halves(numbers(uint64(n), n))
+			for at := range n {
+				for _, v := range []uint16{0xd555, 0xfc00, 0x7e01} {
+					y := slices.Clone(x)
+					y[at] = v
+					if got := MaxBits16(y); got != v&0x7fff {
+						t.Fatalf("n=%d: %#04x at %d gives %#04x", n, v, at, got)
+					}
+				}
+			}
+		}
+		if MaxBits16(nil) != 0 {
+			t.Error("the peak of nothing is not 0")
+		}
+	})
+}
+
 // The exact product has the bits of the Go form at every level, for any
 // number of rows and columns.
 func TestMulExactBits(t *testing.T) {

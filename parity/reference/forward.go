@@ -85,6 +85,7 @@ type pass struct {
 	config   Config
 	weights  weightReader
 	dot      dotFunc
+	product  Product // nil: widen the whole matrix and use dot
 	tap      Tap
 	skipNorm func(name string) bool
 	scores   func(layer int, peak, bound float32) // may be nil
@@ -431,6 +432,15 @@ func (p *pass) linear(y, x *Matrix, module string, hasBias bool) {
 // stored matrix w.
 func (p *pass) project(y, x *Matrix, name string, first int, bias []float32) {
 	if p.err != nil {
+		return
+	}
+	if p.product != nil {
+		w, ok := p.weights.src.Tensor(name)
+		if !ok {
+			p.fail(fmt.Errorf("reference: tensor %q is missing", name))
+			return
+		}
+		p.fail(p.product(y, x, w, first, bias))
 		return
 	}
 	w, err := p.weights.matrix(name, first, y.Cols, x.Cols)

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/smelt-go/smelt/checkpoint"
 )
 
 // Ranges are the largest magnitudes a forward pass met, site by site.
@@ -71,9 +73,22 @@ func (r Ranges) Residual() []float32 {
 // a conversion scales the model by them, and must give the same files
 // everywhere.
 func (m *Model) RangeProbe(ctx context.Context, ids []int32) (Ranges, error) {
+	return m.RangeProbeWith(ctx, ids, nil)
+}
+
+// A Product computes y = x·wᵀ + bias, where w is rows first to first+y.Cols of
+// a stored matrix. bias has an element a column of y, or is nil. A weight that
+// is not finite is an error.
+type Product func(y, x *Matrix, w checkpoint.Tensor, first int, bias []float32) error
+
+// RangeProbeWith is RangeProbe with another way to multiply, for callers that
+// need the ranges quickly; all the rest is computed here. The results have the
+// same bits everywhere if those of product have.
+func (m *Model) RangeProbeWith(ctx context.Context, ids []int32, product Product) (Ranges, error) {
 	r := Ranges{Tokens: len(ids)}
 	note := func(name string, peak float32) { r.Sites = append(r.Sites, Site{Name: name, MaxAbs: peak}) }
 	p := m.pass(exactDot)
+	p.product = product
 	p.tap, p.scores = siteRanges(note)
 	if err := p.run(ctx, ids, func(*Matrix) {}); err != nil {
 		return Ranges{}, err

@@ -31,6 +31,32 @@ func castKernels(s isa) {
 				watch(v)
 			}, finish
 		})
+	// Words need another extension in 512 bits; memory is the limit anyway.
+	s.stream("maxBits16", "func(x *uint16, n int) uint32", "finds the largest magnitude of halves or bfloat16.", []string{"x"}, []int{2},
+		func() (func(int, mem), func()) {
+			r, x, mask, acc, v := GP32(), XMM(), YMM(), YMM(), YMM()
+			MOVL(U32(0x7fff7fff), r)
+			VMOVD(r, x)
+			VPBROADCASTD(x, mask)
+			VPXOR(acc, acc, acc)
+			return func(at int, m mem) {
+					if at == 0 {
+						VPAND(m(0, 0), mask, v)
+						VPMAXUW(v, acc, acc)
+					}
+				}, func() {
+					x, t := XMM(), XMM()
+					VEXTRACTI128(U8(1), acc, x)
+					VPMAXUW(acc.AsX(), x, x)
+					for _, d := range []uint8{8, 4, 2} {
+						VPSRLDQ(U8(d), x, t)
+						VPMAXUW(t, x, x)
+					}
+					VMOVD(x, r)
+					ANDL(U32(0xffff), r)
+					Store(r, ReturnIndex(0))
+				}
+		})
 	s.stream("maxBits", "func(x *float32, n int) uint32", "finds the largest magnitude.", []string{"x"}, []int{4},
 		func() (func(int, mem), func()) {
 			v := s.vec()
