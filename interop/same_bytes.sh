@@ -28,15 +28,19 @@ build() { # NAME VARIABLE=VALUE…
   env CGO_ENABLED=0 "${@:2}" go build -o "$work/$1" ./cmd/convert
 }
 
+# The code of the packages that decide bytes.
 status=0
-build arm64 GOARCH=arm64 GOOS=linux
-packages=$(GOARCH=arm64 GOOS=linux go list -deps ./conversion | grep "^$(go list -m)/" | grep -v "/internal/kernel$" | paste -sd"|")
-go tool objdump -s "^($packages)\\." "$work/arm64" >"$work/code"
-if ! grep -q 'FADDD' "$work/code"; then
+packages=$(GOARCH=arm64 GOOS=linux CGO_ENABLED=0 go list -export -deps \
+  -f '{{if .Module}}{{if .Module.Main}}{{.ImportPath}} {{.Export}}{{end}}{{end}}' ./conversion ./quant)
+: >"$work/code"
+while read -r path archive; do
+  [[ $path == */internal/kernel ]] || go tool objdump "$archive" >>"$work/code"
+done <<<"$packages"
+if ! grep -q 'FADDD ' "$work/code"; then
   echo "same_bytes: no floating point code found in $packages" >&2
   exit 1
 fi
-if grep -E 'FN?M(ADD|SUB)[SD] |CALL math\.' "$work/code" | grep -vE 'CALL math\.(frexp|ldexp|Float)'; then
+if grep -E 'FN?M(ADD|SUB)[SD] |R_CALLARM64:math\.' "$work/code" | grep -vE 'math\.(frexp|ldexp|modf)'; then
   echo "FUSED or not the same on every processor: see above"
   status=1
 fi
@@ -48,6 +52,7 @@ way() {
   commands+=("$2")
 }
 build native
+build arm64 GOARCH=arm64 GOOS=linux
 way native "$work/native"
 way no-vectors "env GODEBUG=cpu.all=off $work/native"
 case $(go env GOARCH) in

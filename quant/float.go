@@ -186,7 +186,7 @@ func toE4M3(x float32) byte {
 // fromE4M3 is exact.
 func fromE4M3(b byte) float32 {
 	e, m := int(b>>3&15), float64(b&7)
-	v := math.Ldexp(1+m/8, e-7)
+	v := math.Ldexp(1+float64(m/8), e-7)
 	switch {
 	case e == 0:
 		v = math.Ldexp(m/8, -6)

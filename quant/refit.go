@@ -97,18 +97,18 @@ func (f *fitter) descend(c candidate) candidate {
 // solve finds parameters for the codes of c and codes the group with them.
 func (f *fitter) solve(c candidate) candidate {
 	m := c.m
-	det := m.d*m.qq - m.q*m.q
+	det := float64(m.d*m.qq) - float64(m.q*m.q)
 	if det <= 0 {
 		return c
 	}
-	s0 := round(float32((m.d*m.qw-m.q*m.w)/det), f.dt)
+	s0 := round(float32((float64(m.d*m.qw)-float64(m.q*m.w))/det), f.dt)
 	if s0 == 0 || math.IsInf(float64(s0), 0) {
 		return c
 	}
 	bestS, bestB, bestErr := c.scale, c.bias, math.Inf(1)
 	for by := int32(-1); by <= 1; by++ {
 		s := neighbour(s0, by, f.dt)
-		b := round(float32((m.w-float64(s)*m.q)/m.d+float64(f.center)), f.dt)
+		b := round(float32((m.w-float64(float64(s)*m.q))/m.d+float64(f.center)), f.dt)
 		if e := m.err(s, b-f.center); e < bestErr {
 			bestS, bestB, bestErr = s, b, e
 		}
