@@ -1,0 +1,84 @@
+package quant
+
+import (
+	"fmt"
+	"slices"
+)
+
+// presets make recipes for models of a number of layers.
+var presets = map[string]func(layers int) Recipe{
+	"mlx-4bit":  func(int) Recipe { return uniform(4) },
+	"mlx-8bit":  func(int) Recipe { return uniform(8) },
+	"mixed_2_6": func(n int) Recipe { return mixed(2, 6, n) },
+	"mixed_3_4": func(n int) Recipe { return mixed(3, 4, n) },
+	"mixed_3_6": func(n int) Recipe { return mixed(3, 6, n) },
+	"mixed_4_6": func(n int) Recipe { return mixed(4, 6, n) },
+	"coreml-w8": func(int) Recipe {
+		return Recipe{Target: TargetCoreML, Default: Format{Codec: "linear", Bits: 8, Granularity: "channel"}}
+	},
+	"coreml-int4-b32": func(int) Recipe {
+		return Recipe{Target: TargetCoreML, Default: Format{Codec: "linear", Bits: 4, GroupSize: 32, Granularity: "block"}}
+	},
+	"coreml-lut4-g32": func(int) Recipe {
+		return Recipe{Target: TargetCoreML, Default: Format{Codec: "palette", Bits: 4, GroupSize: 32}}
+	},
+}
+
+// Presets lists the names that Preset takes.
+func Presets() []string {
+	names := make([]string, 0, len(presets))
+	for n := range presets {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Preset returns a named recipe for a model of so many layers:
+//
+//	mlx-4bit, mlx-8bit       affine, groups of 64
+//	mixed_L_H                mlx-lm's recipes: L bits; H bits for lm_head and for
+//	                         v and down projections of the first and last eighth
+//	                         of the layers and every third in between
+//	coreml-w8                int8, a scale a row
+//	coreml-int4-b32          int4, a scale for blocks of 32 columns
+//	coreml-lut4-g32          4-bit palettes, one for 32 rows
+//
+// MLX presets store the routers of mixtures of experts in 8 bits.
+func Preset(name string, layers int) (*Recipe, error) {
+	f, ok := presets[name]
+	if !ok {
+		return nil, fmt.Errorf("quant: there is no preset %q (want one of %v)", name, Presets())
+	}
+	r := f(layers)
+	return &r, nil
+}
+
+// Uniform is the recipe of one affine format for all.
+func Uniform(bits, group int) *Recipe {
+	r := uniform(bits)
+	r.Default.GroupSize = group
+	return &r
+}
+
+func uniform(bits int) Recipe {
+	return Recipe{Target: TargetMLX, Default: Format{Codec: "affine", Bits: bits, GroupSize: 64}, Rules: []Rule{router()}}
+}
+
+func router() Rule {
+	return Rule{Class: []Class{Router}, Optional: true, Format: Format{Bits: 8, GroupSize: 64}}
+}
+
+func mixed(low, high, layers int) Recipe {
+	var more []int
+	for i := range layers {
+		if i < layers/8 || i >= 7*layers/8 || (i-layers/8)%3 == 2 {
+			more = append(more, i)
+		}
+	}
+	r := uniform(low)
+	r.Rules = append(r.Rules,
+		Rule{Class: []Class{Value, Down}, Layers: more, Format: Format{Bits: high}},
+		Rule{Class: []Class{Head}, Optional: true, Format: Format{Bits: high}})
+	return r
+}
