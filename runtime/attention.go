@@ -46,8 +46,6 @@ type attentionTask struct {
 	open            []span // by tile
 	phase           attentionPhase
 	sc, mix         []float32 // of a single token: scores [kv,group,width], mixes [kv,2,group,dim]
-	openOf          []float32 // the mask that open describes
-	openAt          int       // and the run
 	columns, blocks int
 }
 

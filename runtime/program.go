@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/smelt-go/smelt/mil"
@@ -189,6 +188,3 @@ type code struct {
 	out    []int           // slots of the function's outputs
 	names  []string        // their names
 }
-
-// isOutput reports whether slot s holds a result of the function.
-func (c *code) isOutput(s int) bool { return slices.Contains(c.out, s) }

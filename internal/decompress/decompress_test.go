@@ -267,12 +267,11 @@ func TestSparse(t *testing.T) {
 		shape, _ := drawShape(t)
 		m, at := drawMask(t, shape)
 		d := rapid.SampledFrom([]mil.DType{mil.Float16, mil.Int4, mil.UInt8}).Draw(t, "type")
-		data := randomInts(mil.UInt8, len(at))
+		random := randomFloats
 		if d.IsInt() {
-			data = randomInts(d, len(at))
-		} else {
-			data = randomFloats(d, len(at))
+			random = randomInts
 		}
+		data := random(d, len(at))
 		want := make([]float64, mil.Volume(shape))
 		for i, x := range values(t, data) {
 			want[at[i]] = x

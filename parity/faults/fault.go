@@ -42,9 +42,6 @@ type Fault struct {
 	host     func(*engine.Engine) parity.Host
 }
 
-// hosted reports whether the fault needs a host of its own.
-func (f *Fault) hosted() bool { return f.host != nil }
-
 // inject breaks the bundle.
 func (f *Fault) inject(b *bundle) error {
 	switch {
