@@ -40,7 +40,7 @@ func TestReport(t *testing.T) {
 	if d := cmp.Diff([]string{"config.json", "generation_config.json"}, r.Files); d != "" {
 		t.Error(d)
 	}
-	if r.Probe == nil || r.Probe.Tokens != 96 || r.Probe.Residual <= 0 || r.Probe.Sites["mlp_act"] <= 0 {
+	if r.Probe == nil || r.Probe.Tokens != 16 || r.Probe.Residual <= 0 || r.Probe.Sites["mlp_act"] <= 0 {
 		t.Errorf("probe %+v", r.Probe)
 	}
 	c := r.Contract()
