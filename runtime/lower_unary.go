@@ -26,7 +26,7 @@ var unaryLowerers = map[string]lowerer{
 	"tanh":  unary(in64(math.Tanh), nil),
 
 	"abs":         unary(in64(math.Abs), func(x int32) int32 { return max(x, -x) }),
-	"exp2":        unary(in64(math.Exp2), func(x int32) int32 { return int32(math.Exp2(float64(x))) }),
+	"exp2":        unary(in64(math.Exp2), func(x int32) int32 { return powInt(2, x) }),
 	"sign":        unary(signFloat, signInt),
 	"square":      unary(func(x float32) float32 { return x * x }, func(x int32) int32 { return x * x }),
 	"logical_not": unary(nil, func(x int32) int32 { return truth(x == 0) }),
