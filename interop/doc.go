@@ -4,4 +4,7 @@
 //
 // The tests need a Python with the packages of oracles/requirements.txt, named
 // by SMELT_PYTHON, and are skipped without it.
+//
+// same_bytes.sh holds conversions on different processors against each other,
+// byte for byte.
 package interop
