@@ -21,8 +21,26 @@ func (s *session) printJSON(v any) error {
 	return e.Encode(v)
 }
 
+// sink remembers the first error of its writes: text that nobody got is an
+// error, wherever it was printed.
+type sink struct {
+	io.Writer
+	err error
+}
+
+func (s *sink) Write(p []byte) (int, error) {
+	n, err := s.Writer.Write(p)
+	if s.err == nil {
+		s.err = err
+	}
+	return n, err
+}
+
 // terminal reports whether w is a terminal.
 func terminal(w io.Writer) bool {
+	if s, ok := w.(*sink); ok {
+		w = s.Writer
+	}
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

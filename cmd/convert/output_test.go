@@ -28,6 +28,21 @@ func TestByteSize(t *testing.T) {
 	}
 }
 
+// TestLostOutput: text that could not be printed is an error of every verb.
+func TestLostOutput(t *testing.T) {
+	for _, args := range [][]string{{"version"}, {"version", "--json"}, {"inspect", fixture(t, "qwen2")}, {"-h"}} {
+		var errs strings.Builder
+		s := &session{stdout: broken{}, stderr: &errs}
+		if code := s.execute(t.Context(), append([]string{"smelt"}, args...)); code != exitError || errs.String() != "smelt: the pipe is gone\n" {
+			t.Errorf("%v: exit code %d, standard error %q", args, code, errs.String())
+		}
+	}
+}
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, errors.New("the pipe is gone") }
+
 func TestCommandName(t *testing.T) {
 	for arg, want := range map[string]string{
 		"/tmp/go-build1/b001/exe/convert": "smelt",

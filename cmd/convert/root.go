@@ -44,9 +44,14 @@ func (s *session) execute(ctx context.Context, args []string) (code int) {
 			code = exitError
 		}
 	}()
+	out := &sink{Writer: s.stdout}
+	s.stdout = out
 	root := s.root()
 	root.SetArgs(args[1:])
 	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		err = out.err
+	}
 	switch {
 	case err == nil:
 		return exitPass
@@ -138,7 +143,7 @@ PyTorch does. Everything here runs on any machine with Go.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
 		s.demoCommand(), s.inspectCommand(), s.convertCommand(), s.runCommand(), s.logitsCommand(),
-		s.parityCommand(), s.lintCommand(), s.tokenizeCommand(), s.versionCommand(),
+		s.quantizeCommand(), s.parityCommand(), s.lintCommand(), s.tokenizeCommand(), s.versionCommand(),
 	)
 	return root
 }

@@ -76,7 +76,9 @@ rounds as the declared types do (fp16); fp32 does not round.`,
 				return err
 			}
 			if cmd.Flags().Changed("ids") {
-				g.PromptIDs, err = parseIDs(idList)
+				if g.PromptIDs, err = parseIDs(idList); err != nil {
+					err = fmt.Errorf("--ids: %w", err)
+				}
 			} else {
 				g.PromptIDs, err = s.encodePrompt(tok, args[0], prompt)
 			}
@@ -229,12 +231,12 @@ func parseIDs(list string) ([]int32, error) {
 	for _, f := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' || r == '\r' }) {
 		n, err := strconv.ParseInt(f, 10, 32)
 		if err != nil || n < 0 {
-			return nil, usagef("--ids: %q is not a token id", f)
+			return nil, usagef("%q is not a token id", f)
 		}
 		ids = append(ids, int32(n))
 	}
 	if len(ids) == 0 {
-		return nil, usagef("--ids: no token ids")
+		return nil, usagef("no token ids")
 	}
 	return ids, nil
 }

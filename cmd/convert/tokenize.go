@@ -67,7 +67,7 @@ with --decode the other way round.`,
 			if decode {
 				ids, err := parseIDs(text)
 				if err != nil {
-					return err
+					return fmt.Errorf("tokenize --decode: %w", err)
 				}
 				if asJSON {
 					return s.printJSON(tokenLine{Text: ptr(t.toText(ids))})
