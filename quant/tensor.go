@@ -54,8 +54,7 @@ type Encoded struct {
 	Stats Stats               // complete once the first part has been written
 
 	o     Options
-	small [][]byte // the parts but the first
-	done  bool
+	small [][]byte // the parts but the first, between the writing of the codes and theirs
 }
 
 // Encode describes t, a matrix or a stack of matrices, in the format of c.
@@ -75,10 +74,9 @@ func Encode(c Codec, t checkpoint.Tensor, prefix string, o Options) (*Encoded, e
 	}
 	e := &Encoded{Codec: c, Src: t, o: o}
 	e.Parts = append(e.Parts, &lazyPart{e, prefix + "." + parts[0].Suffix, parts[0]})
-	for _, p := range parts[1:] {
-		b := make([]byte, p.Bytes())
-		e.small = append(e.small, b)
-		e.Parts = append(e.Parts, &smallPart{lazyPart{e, prefix + "." + p.Suffix, p}, b})
+	e.small = make([][]byte, len(parts)-1)
+	for i, p := range parts[1:] {
+		e.Parts = append(e.Parts, &smallPart{lazyPart{e, prefix + "." + p.Suffix, p}, &e.small[i]})
 	}
 	return e, nil
 }
@@ -100,17 +98,18 @@ func (p *lazyPart) ReadFloat32([]float32, int) error {
 
 func (p *lazyPart) WriteTo(w io.Writer) (int64, error) { return p.e.run(w) }
 
-// smallPart is one of the other parts.
+// smallPart is one of the other parts. Its data are let go once written.
 type smallPart struct {
 	lazyPart
-	data []byte
+	data *[]byte
 }
 
 func (p *smallPart) WriteTo(w io.Writer) (int64, error) {
-	if !p.e.done {
-		return 0, fmt.Errorf("quant: tensor %q is written before the codes it belongs to", p.name)
+	if *p.data == nil {
+		return 0, fmt.Errorf("quant: tensor %q has to be written once, after the codes it belongs to", p.name)
 	}
-	n, err := w.Write(p.data)
+	n, err := w.Write(*p.data)
+	*p.data = nil
 	return int64(n), err
 }
 
@@ -137,6 +136,9 @@ func (e *Encoded) run(w io.Writer) (int64, error) {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	workers = min(workers, count)
+	for i, p := range e.Parts[1:] {
+		e.small[i] = make([]byte, checkpoint.NumBytes(p))
+	}
 	ahead := 4 * workers
 	blocks := make([]block, count)
 	for i := range blocks {
@@ -191,7 +193,7 @@ func (e *Encoded) run(w io.Writer) (int64, error) {
 		b.out = nil
 		<-slots
 	}
-	e.done = true
+	checkpoint.Release(e.Src)
 	return n, nil
 }
 

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/smelt-go/smelt/checkpoint"
+	"github.com/smelt-go/smelt/mlx"
+	"github.com/smelt-go/smelt/quant"
+)
+
+// recipeFlags choose a recipe; at most one of the three ways.
+type recipeFlags struct {
+	file, preset           string
+	bits, group            int
+	mode, method, rounding string
+}
+
+func (s *session) quantizeCommand() *cobra.Command {
+	var (
+		o                           mlx.Options
+		r                           recipeFlags
+		out, dt                     string
+		asJSON, printRecipe, decode bool
+	)
+	cmd := &cobra.Command{
+		Use:   "quantize DIR -o OUT",
+		Short: "Quantize a Hugging Face directory into an MLX directory",
+		Long: `Writes the model in DIR as an MLX directory that mlx-lm loads. OUT appears whole
+or not at all, and an existing one is kept unless --force is given. The same model
+and flags give the same bytes on every machine.
+
+What is stored how comes from a recipe: a JSON file (--recipe), a named one
+(--preset), or one format for all (--bits and --group-size, or --mode). The default
+is 4 bits in groups of 64. --print-recipe prints it, to be edited.
+
+With --method rtn the bits are those of mlx. With refit the format and the size
+are the same, and the weights are closer to the original.`,
+		Example: s.examples(
+			"quantize ./gemma-3-270m -o gemma-4bit",
+			"quantize ./gemma-3-270m -o gemma-3bit --bits 3 --method refit",
+			"quantize ./Qwen3-0.6B -o qwen-mixed --preset mixed_3_6",
+			"quantize ./Qwen3-0.6B --preset mixed_3_6 --print-recipe > recipe.json",
+			"quantize ./Qwen3-0.6B -o qwen --recipe recipe.json --json",
+			"quantize ./gemma-4bit -o gemma-bf16 --dequantize"),
+		Args: takes(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if out == "" && !printRecipe {
+				return usagef("quantize: say where to write: -o OUT")
+			}
+			if decode {
+				for _, flag := range []string{"recipe", "preset", "bits", "group-size", "mode", "method", "rounding", "dtype", "requantize", "print-recipe", "json"} {
+					if cmd.Flags().Changed(flag) {
+						return usagef("--dequantize and --%s exclude each other", flag)
+					}
+				}
+				if err := mlx.Dequantize(cmd.Context(), args[0], out, o.Force); err != nil {
+					return err
+				}
+				fmt.Fprintf(s.stdout, "%s: decoded weights of %s\n", out, args[0])
+				return nil
+			}
+			recipe, err := r.recipe(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			if printRecipe {
+				_, err := s.stdout.Write(recipe.Marshal())
+				return err
+			}
+			if o.DType, err = optional(dt, parseFloatType); err != nil {
+				return usageError{err}
+			}
+			o.Recipe = recipe
+			bars := s.newBars(cmd.Context())
+			o.Progress = bars.update
+			start := time.Now()
+			rep, err := mlx.Quantize(cmd.Context(), args[0], out, o)
+			bars.close()
+			if err != nil {
+				return err
+			}
+			for _, w := range rep.Warnings {
+				fmt.Fprintf(s.stderr, "%s: warning: %s\n", s.name, w)
+			}
+			if asJSON {
+				return s.printJSON(rep)
+			}
+			s.printQuantization(rep, args[0], out, time.Since(start))
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&out, "output", "o", "", "directory to write the model to")
+	f.StringVar(&r.file, "recipe", "", "recipe `FILE` (JSON)")
+	f.StringVar(&r.preset, "preset", "", "recipe by name: "+strings.Join(quant.Presets(), ", "))
+	f.IntVar(&r.bits, "bits", 4, "bits of affine codes: 2, 3, 4, 5, 6 or 8")
+	f.IntVar(&r.group, "group-size", 64, "weights that share a scale and a bias: 32, 64 or 128")
+	f.StringVar(&r.mode, "mode", "affine", "format: affine, mxfp4, mxfp8 or nvfp4")
+	f.StringVar(&r.method, "method", "", "how codes are found: rtn (the bits of mlx) or refit (less error)")
+	f.StringVar(&r.rounding, "rounding", "", "variant of affine: cpu or metal, which differ in about 0.2 % of codes")
+	f.StringVar(&dt, "dtype", "", "cast weights to bf16, f16 or f32 first (default: torch_dtype of config.json)")
+	f.BoolVar(&o.Requantize, "requantize", false, "accept a source that is quantized already")
+	f.BoolVarP(&decode, "dequantize", "d", false, "decode a quantized MLX directory instead")
+	f.BoolVar(&printRecipe, "print-recipe", false, "print the recipe and do nothing")
+	f.BoolVar(&o.Force, "force", false, "replace an existing directory")
+	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
+	completeDirs(cmd)
+	completeValues(cmd, map[string][]string{"preset": quant.Presets(), "mode": {"affine", "mxfp4", "mxfp8", "nvfp4"},
+		"method": {"rtn", "refit"}, "rounding": {"cpu", "metal"}, "dtype": {"bf16", "f16", "f32"}})
+	return cmd
+}
+
+// recipe is what the flags say about the model in dir.
+func (r *recipeFlags) recipe(cmd *cobra.Command, dir string) (*quant.Recipe, error) {
+	given := []string{}
+	for _, group := range [][]string{{"recipe"}, {"preset"}, {"mode"}, {"bits", "group-size", "rounding"}} {
+		for _, flag := range group {
+			if cmd.Flags().Changed(flag) && (flag != "mode" || r.mode != "affine") {
+				given = append(given, "--"+flag)
+				break
+			}
+		}
+	}
+	if len(given) > 1 {
+		return nil, usagef("%s exclude each other", strings.Join(given, " and "))
+	}
+	var recipe *quant.Recipe
+	switch {
+	case r.file != "":
+		data, err := os.ReadFile(r.file)
+		if err != nil {
+			return nil, err
+		}
+		if recipe, err = quant.ParseRecipe(data); err != nil {
+			return nil, fmt.Errorf("%s: %w", r.file, err)
+		}
+	case r.preset != "":
+		layers, err := mlx.Layers(dir)
+		if err != nil {
+			return nil, err
+		}
+		if recipe, err = quant.Preset(r.preset, layers); err != nil {
+			return nil, usageError{err}
+		}
+	case r.mode != "affine":
+		recipe = &quant.Recipe{Target: quant.TargetMLX, Default: quant.Format{Codec: r.mode}}
+	default:
+		recipe = quant.Uniform(r.bits, r.group)
+		recipe.Default.Rounding = quant.Rounding(r.rounding)
+	}
+	if r.method != "" {
+		m, err := quant.ParseMethod(r.method)
+		if err != nil {
+			return nil, usageError{err}
+		}
+		recipe.Default.Method = m
+	}
+	if err := recipe.Validate(); err != nil {
+		return nil, err
+	}
+	return recipe, nil
+}
+
+func parseFloatType(s string) (checkpoint.DType, error) {
+	dt, ok := map[string]checkpoint.DType{"bf16": checkpoint.BF16, "bfloat16": checkpoint.BF16, "f16": checkpoint.F16,
+		"float16": checkpoint.F16, "f32": checkpoint.F32, "float32": checkpoint.F32}[s]
+	if !ok {
+		return 0, fmt.Errorf("--dtype %s: want bf16, f16 or f32", s)
+	}
+	return dt, nil
+}
+
+// printQuantization sums a quantization up for eyes.
+func (s *session) printQuantization(r *mlx.Report, src, out string, took time.Duration) {
+	t := newTable(table.Row{"class", "format", "tensors", "parameters", "size", "bits/weight", "relative MSE"}, 3, 4, 5, 6, 7)
+	for _, c := range r.Classes {
+		mse := ""
+		if c.RelativeMSE != nil {
+			mse = fmt.Sprintf("%.3e", *c.RelativeMSE)
+		}
+		t.AppendRow(table.Row{c.Class, c.Format, c.Tensors, commas(c.Parameters), megabytes(c.Bytes), fmt.Sprintf("%.3f", c.BPW), mse})
+	}
+	t.AppendRow(table.Row{"all", "", len(r.Modules), commas(r.Parameters), megabytes(r.Bytes), fmt.Sprintf("%.3f", r.BPW), ""})
+	s.printTable(t)
+	fmt.Fprintf(s.stdout, "\n%s: %s at %.3f bits per weight, everything counted, in %s (%.1f s)\n", out, src, r.BPW, plural(r.Shards, "file"), took.Seconds())
+}
