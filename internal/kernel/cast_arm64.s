@@ -7,6 +7,8 @@
 #define SHLL16HIGH(n, d) WORD $(0x6E613800 | (n)<<5 | (d))
 #define UMAX4(m, n, d) WORD $(0x6EA06400 | (m)<<16 | (n)<<5 | (d))
 #define UMAXV4(n, d) WORD $(0x6EB0A800 | (n)<<5 | (d))
+#define UMAX8(m, n, d) WORD $(0x6E606400 | (m)<<16 | (n)<<5 | (d)) // eight lanes of 16 bits
+#define UMAXV8(n, d) WORD $(0x6E70A800 | (n)<<5 | (d))
 #define FABS4(n, d) WORD $(0x4EA0F800 | (n)<<5 | (d))
 
 TEXT ·bf16ToF32NEON(SB), NOSPLIT, $0-24
@@ -91,5 +93,29 @@ loop:
 done:
 	UMAX4(17, 16, 16)
 	UMAXV4(16, 16)
+	FMOVS F16, ret+16(FP)
+	RET
+
+TEXT ·maxBits16NEON(SB), NOSPLIT, $0-20
+	MOVD x+0(FP), R1
+	MOVD n+8(FP), R3
+	MOVD $0x7fff, R2
+	VDUP R2, V8.H8
+	ZERO(V16)
+	ZERO(V17)
+	CBZ  R3, done
+
+loop:
+	VLD1.P 32(R1), [V0.H8, V1.H8]
+	VAND V8.B16, V0.B16, V0.B16
+	VAND V8.B16, V1.B16, V1.B16
+	UMAX8(0, 16, 16)
+	UMAX8(1, 17, 17)
+	SUBS $16, R3, R3
+	BNE  loop
+
+done:
+	UMAX8(17, 16, 16)
+	UMAXV8(16, 16)
 	FMOVS F16, ret+16(FP)
 	RET

@@ -31,6 +31,33 @@ func outer4x16NEON(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv i
 func outer4x4NEON(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
 
 //go:noescape
+func outerAdd1x64NEON(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+//go:noescape
+func outerAdd1x16NEON(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+//go:noescape
+func outerAdd2x32NEON(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+//go:noescape
+func outerAdd3x16NEON(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+//go:noescape
+func outerAdd4x16NEON(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+//go:noescape
+func outerAdd1x4NEON(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+//go:noescape
+func outerAdd2x4NEON(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+//go:noescape
+func outerAdd3x4NEON(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+//go:noescape
+func outerAdd4x4NEON(dst *float32, ldd int, p *float32, ldp int, v *float32, ldv int, c int)
+
+//go:noescape
 func f16ToF32NEON(dst *float32, src *uint16, n int)
 
 //go:noescape

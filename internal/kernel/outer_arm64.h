@@ -1,0 +1,327 @@
+// Tiles of p·v with v in rows along the result. Every element adds its
+// products in ascending order of the inner index. Accumulators are V0 to V15,
+// columns of v V16 to V23, elements of p V24 to V27. The file that includes
+// this one names the functions and defines START and START1, which make
+// accumulators 0 or load them from R6, and advance that.
+
+#define ARGS \
+	MOVD dst+0(FP), R20; \
+	MOVD ldd+8(FP), R21; \
+	LSL  $2, R21, R21; \
+	MOVD p+16(FP), R0; \
+	MOVD ldp+24(FP), R8; \
+	LSL  $2, R8, R8; \
+	MOVD v+32(FP), R4; \
+	MOVD ldv+40(FP), R9; \
+	LSL  $2, R9, R9; \
+	MOVD c+48(FP), R10
+
+#define PROW2 ADD R8, R0, R1
+#define PROW3 \
+	PROW2; \
+	ADD R8, R1, R2
+#define PROW4 \
+	PROW3; \
+	ADD R8, R2, R3
+
+#define LOADP(r, p) VLD1R.P 4(r), [p.S4]
+
+#define LOAD4(a, b, c, d) VLD1.P 64(R5), [a.S4, b.S4, c.S4, d.S4]
+
+// MAC4 adds the products of one element of p and 16 of v, in V16 to V19.
+#define MAC4(p, a, b, c, d) \
+	VFMLA V16.S4, p.S4, a.S4; \
+	VFMLA V17.S4, p.S4, b.S4; \
+	VFMLA V18.S4, p.S4, c.S4; \
+	VFMLA V19.S4, p.S4, d.S4
+
+// MACB4 takes V20 to V23.
+#define MACB4(p, a, b, c, d) \
+	VFMLA V20.S4, p.S4, a.S4; \
+	VFMLA V21.S4, p.S4, b.S4; \
+	VFMLA V22.S4, p.S4, c.S4; \
+	VFMLA V23.S4, p.S4, d.S4
+
+#define STORE4(r, a, b, c, d) VST1.P [a.S4, b.S4, c.S4, d.S4], 64(r)
+
+TEXT OUTER1x64, NOSPLIT, $0-56
+	ARGS
+	MOVD R20, R6
+	START(V0, V1, V2, V3)
+	START(V4, V5, V6, V7)
+	START(V8, V9, V10, V11)
+	START(V12, V13, V14, V15)
+	CBZ R10, done
+
+loop:
+	LOADP(R0, V24)
+	MOVD R4, R5
+	LOAD4(V16, V17, V18, V19)
+	MAC4(V24, V0, V1, V2, V3)
+	LOAD4(V20, V21, V22, V23)
+	MACB4(V24, V4, V5, V6, V7)
+	LOAD4(V16, V17, V18, V19)
+	MAC4(V24, V8, V9, V10, V11)
+	LOAD4(V20, V21, V22, V23)
+	MACB4(V24, V12, V13, V14, V15)
+	ADD  R9, R4, R4
+	SUBS $1, R10, R10
+	BNE  loop
+
+done:
+	STORE4(R20, V0, V1, V2, V3)
+	STORE4(R20, V4, V5, V6, V7)
+	STORE4(R20, V8, V9, V10, V11)
+	STORE4(R20, V12, V13, V14, V15)
+	RET
+
+TEXT OUTER1x16, NOSPLIT, $0-56
+	ARGS
+	MOVD R20, R6
+	START(V0, V1, V2, V3)
+	CBZ R10, done
+
+loop:
+	LOADP(R0, V24)
+	MOVD R4, R5
+	LOAD4(V16, V17, V18, V19)
+	MAC4(V24, V0, V1, V2, V3)
+	ADD  R9, R4, R4
+	SUBS $1, R10, R10
+	BNE  loop
+
+done:
+	STORE4(R20, V0, V1, V2, V3)
+	RET
+
+TEXT OUTER2x32, NOSPLIT, $0-56
+	ARGS
+	PROW2
+	MOVD R20, R6
+	MOVD R20, R7
+	START(V0, V1, V2, V3)
+	START(V4, V5, V6, V7)
+	ADD  R21, R7, R7
+	MOVD R7, R6
+	START(V8, V9, V10, V11)
+	START(V12, V13, V14, V15)
+	CBZ R10, done
+
+loop:
+	LOADP(R0, V24)
+	LOADP(R1, V25)
+	MOVD R4, R5
+	LOAD4(V16, V17, V18, V19)
+	MAC4(V24, V0, V1, V2, V3)
+	MAC4(V25, V8, V9, V10, V11)
+	LOAD4(V20, V21, V22, V23)
+	MACB4(V24, V4, V5, V6, V7)
+	MACB4(V25, V12, V13, V14, V15)
+	ADD  R9, R4, R4
+	SUBS $1, R10, R10
+	BNE  loop
+
+done:
+	ADD R20, R21, R21
+	STORE4(R20, V0, V1, V2, V3)
+	STORE4(R20, V4, V5, V6, V7)
+	STORE4(R21, V8, V9, V10, V11)
+	STORE4(R21, V12, V13, V14, V15)
+	RET
+
+TEXT OUTER3x16, NOSPLIT, $0-56
+	ARGS
+	PROW3
+	MOVD R20, R6
+	MOVD R20, R7
+	START(V0, V1, V2, V3)
+	ADD  R21, R7, R7
+	MOVD R7, R6
+	START(V4, V5, V6, V7)
+	ADD  R21, R7, R7
+	MOVD R7, R6
+	START(V8, V9, V10, V11)
+	CBZ R10, done
+
+loop:
+	LOADP(R0, V24)
+	LOADP(R1, V25)
+	LOADP(R2, V26)
+	MOVD R4, R5
+	LOAD4(V16, V17, V18, V19)
+	MAC4(V24, V0, V1, V2, V3)
+	MAC4(V25, V4, V5, V6, V7)
+	MAC4(V26, V8, V9, V10, V11)
+	ADD  R9, R4, R4
+	SUBS $1, R10, R10
+	BNE  loop
+
+done:
+	VST1 [V0.S4, V1.S4, V2.S4, V3.S4], (R20)
+	ADD  R21, R20, R20
+	VST1 [V4.S4, V5.S4, V6.S4, V7.S4], (R20)
+	ADD  R21, R20, R20
+	VST1 [V8.S4, V9.S4, V10.S4, V11.S4], (R20)
+	RET
+
+TEXT OUTER4x16, NOSPLIT, $0-56
+	ARGS
+	PROW4
+	MOVD R20, R6
+	MOVD R20, R7
+	START(V0, V1, V2, V3)
+	ADD  R21, R7, R7
+	MOVD R7, R6
+	START(V4, V5, V6, V7)
+	ADD  R21, R7, R7
+	MOVD R7, R6
+	START(V8, V9, V10, V11)
+	ADD  R21, R7, R7
+	MOVD R7, R6
+	START(V12, V13, V14, V15)
+	CBZ R10, done
+
+loop:
+	LOADP(R0, V24)
+	LOADP(R1, V25)
+	LOADP(R2, V26)
+	LOADP(R3, V27)
+	MOVD R4, R5
+	LOAD4(V16, V17, V18, V19)
+	MAC4(V24, V0, V1, V2, V3)
+	MAC4(V25, V4, V5, V6, V7)
+	MAC4(V26, V8, V9, V10, V11)
+	MAC4(V27, V12, V13, V14, V15)
+	ADD  R9, R4, R4
+	SUBS $1, R10, R10
+	BNE  loop
+
+done:
+	VST1 [V0.S4, V1.S4, V2.S4, V3.S4], (R20)
+	ADD  R21, R20, R20
+	VST1 [V4.S4, V5.S4, V6.S4, V7.S4], (R20)
+	ADD  R21, R20, R20
+	VST1 [V8.S4, V9.S4, V10.S4, V11.S4], (R20)
+	ADD  R21, R20, R20
+	VST1 [V12.S4, V13.S4, V14.S4, V15.S4], (R20)
+	RET
+
+TEXT OUTER1x4, NOSPLIT, $0-56
+	ARGS
+	MOVD R20, R6
+	START1(V0)
+	CBZ R10, done
+
+loop:
+	LOADP(R0, V24)
+	VLD1  (R4), [V16.S4]
+	VFMLA V16.S4, V24.S4, V0.S4
+	ADD   R9, R4, R4
+	SUBS  $1, R10, R10
+	BNE   loop
+
+done:
+	FMOVQ F0, (R20)
+	RET
+
+TEXT OUTER2x4, NOSPLIT, $0-56
+	ARGS
+	PROW2
+	MOVD R20, R6
+	MOVD R20, R7
+	START1(V0)
+	ADD  R21, R7, R7
+	MOVD R7, R6
+	START1(V1)
+	CBZ R10, done
+
+loop:
+	LOADP(R0, V24)
+	LOADP(R1, V25)
+	VLD1  (R4), [V16.S4]
+	VFMLA V16.S4, V24.S4, V0.S4
+	VFMLA V16.S4, V25.S4, V1.S4
+	ADD   R9, R4, R4
+	SUBS  $1, R10, R10
+	BNE   loop
+
+done:
+	FMOVQ F0, (R20)
+	ADD   R21, R20, R20
+	FMOVQ F1, (R20)
+	RET
+
+TEXT OUTER3x4, NOSPLIT, $0-56
+	ARGS
+	PROW3
+	MOVD R20, R6
+	MOVD R20, R7
+	START1(V0)
+	ADD  R21, R7, R7
+	MOVD R7, R6
+	START1(V1)
+	ADD  R21, R7, R7
+	MOVD R7, R6
+	START1(V2)
+	CBZ R10, done
+
+loop:
+	LOADP(R0, V24)
+	LOADP(R1, V25)
+	LOADP(R2, V26)
+	VLD1  (R4), [V16.S4]
+	VFMLA V16.S4, V24.S4, V0.S4
+	VFMLA V16.S4, V25.S4, V1.S4
+	VFMLA V16.S4, V26.S4, V2.S4
+	ADD   R9, R4, R4
+	SUBS  $1, R10, R10
+	BNE   loop
+
+done:
+	FMOVQ F0, (R20)
+	ADD   R21, R20, R20
+	FMOVQ F1, (R20)
+	ADD   R21, R20, R20
+	FMOVQ F2, (R20)
+	RET
+
+TEXT OUTER4x4, NOSPLIT, $0-56
+	ARGS
+	PROW4
+	MOVD R20, R6
+	MOVD R20, R7
+	START1(V0)
+	ADD  R21, R7, R7
+	MOVD R7, R6
+	START1(V1)
+	ADD  R21, R7, R7
+	MOVD R7, R6
+	START1(V2)
+	ADD  R21, R7, R7
+	MOVD R7, R6
+	START1(V3)
+	CBZ R10, done
+
+loop:
+	LOADP(R0, V24)
+	LOADP(R1, V25)
+	LOADP(R2, V26)
+	LOADP(R3, V27)
+	VLD1  (R4), [V16.S4]
+	VFMLA V16.S4, V24.S4, V0.S4
+	VFMLA V16.S4, V25.S4, V1.S4
+	VFMLA V16.S4, V26.S4, V2.S4
+	VFMLA V16.S4, V27.S4, V3.S4
+	ADD   R9, R4, R4
+	SUBS  $1, R10, R10
+	BNE   loop
+
+done:
+	FMOVQ F0, (R20)
+	ADD   R21, R20, R20
+	FMOVQ F1, (R20)
+	ADD   R21, R20, R20
+	FMOVQ F2, (R20)
+	ADD   R21, R20, R20
+	FMOVQ F3, (R20)
+	RET
