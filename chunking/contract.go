@@ -36,7 +36,7 @@ type Contract struct {
 	// ResidualScale is the power of two by which every hidden_states value
 	// that is not post-norm is scaled, to stay inside fp16.
 	ResidualScale float64 `json:"residual_scale"`
-	KV            string  `json:"kv"` // "tensor" or "state"
+	KV            string  `json:"kv"` // "tensor", "state" or "coreml-llm"
 	Chunks        []Chunk `json:"chunks"`
 }
 
@@ -93,7 +93,8 @@ type MaskInfo struct {
 // Attn is what a kind of layer needs from the host.
 type Attn struct {
 	// Slots is the length of the cache. Position p lives in slot p if Layout
-	// is "linear", in slot p mod Slots if it is "ring".
+	// is "linear", in slot p mod Slots if it is "ring". If it is "shift" the
+	// newest position lives in the last slot, and all move when one is added.
 	Slots  int    `json:"slots"`
 	Layout string `json:"layout"`
 	// Window is the number of positions a token attends to, itself included;
@@ -101,6 +102,9 @@ type Attn struct {
 	Window  int `json:"window"`
 	HeadDim int `json:"head_dim"`
 	KVHeads int `json:"num_key_value_heads"`
+	// CacheHeadDim is the width of cached rows where it exceeds HeadDim: zeros
+	// fill them up.
+	CacheHeadDim int `json:"cache_head_dim,omitempty"`
 	// InvFreq are the RoPE frequencies in radians per position; row p of
 	// cos is cos(p·InvFreq) twice over, likewise sin.
 	InvFreq []float32 `json:"inv_freq"`
@@ -110,6 +114,7 @@ type Attn struct {
 const (
 	Linear = "linear"
 	Ring   = "ring"
+	Shift  = "shift"
 )
 
 // Chunk is one .mlpackage.
@@ -210,7 +215,7 @@ func (c *Contract) Marshal() ([]byte, error) {
 
 // Part gives the model what it needs to build function f of chunk c.
 func (c *Contract) Part(ch *Chunk, f *Function) (models.Part, error) {
-	p := models.Part{First: ch.First, Last: ch.Last, T: f.T, Scaled: c.ResidualScale != 1}
+	p := models.Part{First: ch.First, Last: ch.Last, T: f.T, Scaled: c.ResidualScale != 1, Merged: c.Merged()}
 	var err error
 	conv := func(ports []Port) []models.Port {
 		var out []models.Port

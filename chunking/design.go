@@ -129,8 +129,10 @@ func Design(cfg *models.Config, o Options) (*Contract, error) {
 		return nil, fmt.Errorf("chunking: context %d: want at least 1", o.Context)
 	case o.Context > cfg.MaxPositions:
 		return nil, fmt.Errorf("chunking: context %d exceeds max_position_embeddings %d of the model", o.Context, cfg.MaxPositions)
-	case o.KV != KVTensor && o.KV != KVState:
-		return nil, fmt.Errorf("chunking: kv %q is not known (want %s or %s)", o.KV, KVTensor, KVState)
+	case o.KV != KVTensor && o.KV != KVState && o.KV != KVCoreMLLLM:
+		return nil, fmt.Errorf("chunking: kv %q is not known (want %s, %s or %s)", o.KV, KVTensor, KVState, KVCoreMLLLM)
+	case o.KV == KVCoreMLLLM && o.Embed != EmbedSidecar:
+		return nil, fmt.Errorf("chunking: kv %s takes embedding rows from the host: use embed %s", KVCoreMLLLM, EmbedSidecar)
 	case o.Embed != EmbedSidecar && o.Embed != EmbedGraph:
 		return nil, fmt.Errorf("chunking: embed %q is not known (want %s or %s)", o.Embed, EmbedSidecar, EmbedGraph)
 	case o.Compute != "fp16" && o.Compute != "fp32":
@@ -161,9 +163,17 @@ func Design(cfg *models.Config, o Options) (*Contract, error) {
 		}
 		c.Attention[k] = a
 	}
+	if c.Merged() {
+		if err := c.coreMLLLM(cfg, o); err != nil {
+			return nil, err
+		}
+	}
 	for _, f := range o.Functions {
 		if f.T > o.Context {
 			return nil, fmt.Errorf("chunking: function %s takes %d tokens, more than the context of %d", f.Name(), f.T, o.Context)
+		}
+		if w := c.Attention[models.Sliding].Window; f.Kind == Verify && w > 0 && f.T > w {
+			return nil, fmt.Errorf("chunking: function %s takes %d drafts, more than the sliding window of %d", f.Name(), f.T, w)
 		}
 	}
 	for i, r := range o.Ranges {
@@ -188,7 +198,11 @@ func (c *Contract) SetResidualScale(s float64) {
 
 // function declares the ports of one function.
 func (c *Contract) function(cfg *models.Config, ch Chunk, fs FunctionSpec, head Head) Function {
-	f := Function{Name: fs.Name(), Kind: fs.Kind, T: fs.T}
+	f := Function{Name: c.functionName(fs), Kind: fs.Kind, T: fs.T}
+	if c.Merged() {
+		c.mergedFunction(cfg, ch, &f, head)
+		return f
+	}
 	T, float := fs.T, c.Compute
 	if ch.First == 0 && c.Embedding.Mode == EmbedGraph {
 		f.Inputs = append(f.Inputs, Port{Name: "input_ids", DType: "int32", Shape: []int{1, T}, Role: models.InputIDs})

@@ -193,10 +193,12 @@ func TestDesignErrors(t *testing.T) {
 	}{
 		{"no context", func(o *chunking.Options) { o.Context = 0 }, "context 0: want at least 1"},
 		{"long context", func(o *chunking.Options) { o.Context = 513 }, "context 513 exceeds max_position_embeddings 512"},
-		{"kv", func(o *chunking.Options) { o.KV = "ring" }, `kv "ring" is not known (want tensor or state)`},
+		{"kv", func(o *chunking.Options) { o.KV = "ring" }, `kv "ring" is not known (want tensor, state or coreml-llm)`},
 		{"embed", func(o *chunking.Options) { o.Embed = "" }, `embed "" is not known (want sidecar or graph)`},
 		{"compute", func(o *chunking.Options) { o.Compute = "int8" }, `compute "int8" is not known (want fp16 or fp32)`},
 		{"fp32 states", func(o *chunking.Options) { o.KV, o.Compute = chunking.KVState, "fp32" }, "states are fp16 only"},
+		{"long draft", func(o *chunking.Options) { o.Functions[2].T = 25 }, "function verify_25 takes 25 drafts, more than the sliding window of 24"},
+		{"graph embedding", func(o *chunking.Options) { o.KV, o.Embed = chunking.KVCoreMLLLM, chunking.EmbedGraph }, "kv coreml-llm takes embedding rows from the host: use embed sidecar"},
 		{"long function", func(o *chunking.Options) { o.Functions[1].T = 65 }, "function prefill_65 takes 65 tokens, more than the context of 64"},
 		{"no ranges", func(o *chunking.Options) { o.Ranges = nil }, "no chunks"},
 		{"a gap", func(o *chunking.Options) { o.Ranges[1].First = 5 }, "chunk chunk_02 holds layers 5 to 8; expected to start at 4"},

@@ -24,8 +24,8 @@ func (c *Contract) Validate() error {
 	if c.Compute != "fp16" && c.Compute != "fp32" {
 		return fmt.Errorf("compute is %q, want fp16 or fp32", c.Compute)
 	}
-	if c.KV != KVTensor && c.KV != KVState {
-		return fmt.Errorf("kv is %q, want %s or %s", c.KV, KVTensor, KVState)
+	if c.KV != KVTensor && c.KV != KVState && c.KV != KVCoreMLLLM {
+		return fmt.Errorf("kv is %q, want %s, %s or %s", c.KV, KVTensor, KVState, KVCoreMLLLM)
 	}
 	if b := c.Mask.Blocked; !(b < 0) || math.IsInf(b, 0) {
 		return fmt.Errorf("mask.blocked is %g, want a finite negative number", b)
@@ -102,15 +102,22 @@ func (c *Contract) attention() error {
 			return fmt.Errorf("layer %d is %q, which attention does not describe", i, k)
 		}
 	}
+	rolling := Ring
+	if c.Merged() {
+		rolling = Shift
+	}
 	for k, a := range c.Attention {
-		if a.Slots <= 0 || a.Layout != Linear && a.Layout != Ring {
+		if a.Slots <= 0 || a.Layout != Linear && a.Layout != rolling {
 			return fmt.Errorf("attention %s: %d slots, layout %q", k, a.Slots, a.Layout)
 		}
 		if a.HeadDim < 2 || a.KVHeads < 1 || len(a.InvFreq)*2 != a.HeadDim {
 			return fmt.Errorf("attention %s: %d frequencies for head_dim %d, %d key heads", k, len(a.InvFreq), a.HeadDim, a.KVHeads)
 		}
-		if a.Window < 0 || a.Layout == Ring && a.Slots < min(a.Window, c.Context) || a.Window == 0 && a.Layout == Ring {
+		if a.Window < 0 || a.Layout == rolling && a.Slots < min(a.Window, c.Context) || a.Window == 0 && a.Layout == rolling {
 			return fmt.Errorf("attention %s: %d slots cannot hold a window of %d", k, a.Slots, a.Window)
+		}
+		if a.CacheHeadDim != 0 && (!c.Merged() || a.CacheHeadDim < a.HeadDim) {
+			return fmt.Errorf("attention %s: cached rows of %d for head_dim %d, in a bundle with %s caches", k, a.CacheHeadDim, a.HeadDim, c.KV)
 		}
 		if a.Layout == Linear && a.Slots < c.Context {
 			return fmt.Errorf("attention %s: %d slots cannot hold a context of %d", k, a.Slots, c.Context)
@@ -210,7 +217,7 @@ func (c *Contract) ports(ch *Chunk, f *Function) error {
 func (p Port) stack(ch *Chunk) error {
 	each := 1
 	switch p.Role {
-	case models.KeyCache, models.ValueCache, models.NewKeys, models.NewValues:
+	case models.KeyCache, models.ValueCache, models.KeyCacheOut, models.ValueCacheOut, models.NewKeys, models.NewValues:
 	case models.KVState:
 		each = 2
 	default:

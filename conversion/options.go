@@ -30,9 +30,9 @@ type Options struct {
 	MaxLayers     int   // of a chunk; 0: any number
 
 	Functions []chunking.FunctionSpec // nil: decode, prefill:64, verify:4
-	KV        string                  // chunking.KVTensor (default) or KVState
+	KV        string                  // chunking.KVTensor (default), KVState or KVCoreMLLLM
 	Embed     string                  // chunking.EmbedSidecar (default) or EmbedGraph
-	Head      chunking.Head           // zero: token and logits
+	Head      chunking.Head           // zero: token and logits; with KVCoreMLLLM also the normed hidden states
 	Compute   string                  // "fp16" (default) or "fp32"
 
 	// ResidualScale overrides the power of two found by the range probe; 0
@@ -71,6 +71,9 @@ func (o Options) withDefaults(cfg *models.Config) (Options, error) {
 	}
 	if o.Head == (chunking.Head{}) {
 		o.Head = chunking.Head{Token: true, Logits: true}
+		if o.KV == chunking.KVCoreMLLLM {
+			o.Head.Hidden = "post"
+		}
 	}
 	if o.Compute == "" {
 		o.Compute = "fp16"

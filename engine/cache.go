@@ -24,7 +24,7 @@ func (c *cache) half(r models.Role) []float32 {
 		return c.state.F[len(c.state.F)/2:]
 	case c.state != nil:
 		return c.state.F[:len(c.state.F)/2]
-	case r == models.NewValues:
+	case r == models.NewValues, r == models.ValueCacheOut:
 		return c.v.F
 	}
 	return c.k.F
@@ -40,7 +40,7 @@ func (c *cache) save() error {
 
 // load returns the cache of one kind in chunk i.
 func (s *Session) load(i int, ch *chunk, k models.Kind) (*cache, error) {
-	if s.e.contract.KV == chunking.KVTensor {
+	if s.e.contract.KV != chunking.KVState {
 		return s.kv[i][k], nil
 	}
 	st := chunking.Find(ch.decl.Functions[0].States, models.KVState, k)

@@ -40,8 +40,8 @@ func (s *Session) follow(fd *feed, from int, function string, role models.Role, 
 }
 
 // borrow links an input to the keys or values of one layer of an earlier
-// chunk: to that chunk's output of the same role, where its states are its
-// own, else to the layer's part of the host's cache and of the new rows.
+// chunk: to that chunk's output of the same role, where the host does not have
+// them, else to the layer's part of the host's cache and of the new rows.
 func (s *Session) borrow(fd *feed, i int, function string, p *chunking.Port) error {
 	if len(p.Layers) != 1 {
 		return fmt.Errorf("input %s names layers %v, want one", p.Name, p.Layers)
@@ -52,7 +52,7 @@ func (s *Session) borrow(fd *feed, i int, function string, p *chunking.Port) err
 		if layer < ch.decl.First || layer >= ch.decl.Last {
 			continue
 		}
-		if s.e.contract.KV == chunking.KVState {
+		if s.e.contract.KV == chunking.KVState || s.e.contract.Merged() {
 			return s.follow(fd, from, function, p.Role, p)
 		}
 		index, err := ch.index(layer, p.Kind)

@@ -8,14 +8,6 @@ import (
 // rows are real and stand at positions pos, pos+1, …; the rest is padding.
 type block struct{ pos, n int }
 
-// slotOf is the slot of position p.
-func slotOf(a chunking.Attn, p int) int {
-	if a.Layout == chunking.Ring {
-		return p % a.Slots
-	}
-	return p
-}
-
 // visible reports whether a query at position q attends to position p.
 func visible(a chunking.Attn, q, p int) bool {
 	return p >= 0 && p <= q && (a.Window == 0 || q-p < a.Window)
@@ -40,11 +32,31 @@ func fillMask(dst []float32, a chunking.Attn, b block, T int, blocked float32) {
 			from = max(from, q-a.Window+1)
 		}
 		for p := from; p < b.pos; p++ {
-			row[slotOf(a, p)] = 0
+			row[a.Slot(p, b.pos)] = 0
 		}
 		for u := range t {
 			if visible(a, q, b.pos+u) {
 				row[a.Slots+u] = 0
+			}
+		}
+	}
+}
+
+// fillMergedMask writes [T, columns] for caches that hold the tokens of the
+// call: a column a slot, or, where tokens were appended to a shifting cache, up
+// to the last of them. A padding row sees what the last token does.
+func fillMergedMask(dst []float32, a chunking.Attn, b block, T int, blocked float32) {
+	width := len(dst) / T
+	first := 0 // the position of column 0
+	if a.Layout == chunking.Shift {
+		first = b.pos + T - width
+	}
+	for t := range T {
+		row := dst[t*width : (t+1)*width]
+		q := b.pos + min(t, b.n-1)
+		for col := range row {
+			if row[col] = blocked; visible(a, q, first+col) {
+				row[col] = 0
 			}
 		}
 	}
@@ -69,6 +81,6 @@ func fillRope(dst []float32, a chunking.Attn, b block, T int, fn func(float64) f
 func fillOneHot(dst []float32, a chunking.Attn, b block, T int) {
 	clear(dst)
 	for t := max(0, b.n-a.Slots); t < b.n; t++ {
-		dst[slotOf(a, b.pos+t)*T+t] = 1
+		dst[a.Slot(b.pos+t, b.pos)*T+t] = 1
 	}
 }

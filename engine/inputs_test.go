@@ -50,7 +50,7 @@ func TestSlots(t *testing.T) {
 					t.Fatalf("after %d positions slot %d holds %d, slotPosition says %d", pos, s, want, got)
 				}
 			}
-			held[slotOf(a, pos)] = pos
+			held[a.Slot(pos, pos)] = pos
 		}
 	})
 }
@@ -113,7 +113,7 @@ func TestOneHot(t *testing.T) {
 		fillOneHot(hot, a, b, T)
 		want := make([]int, a.Slots) // token written to the slot, from 1
 		for i := range b.n {
-			want[slotOf(a, b.pos+i)] = i + 1
+			want[a.Slot(b.pos+i, b.pos)] = i + 1
 		}
 		for s := range a.Slots {
 			got, ones := 0, 0
@@ -140,4 +140,45 @@ func TestRope(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestMergedMask writes the tokens of a call into a model of the cache, and
+// wants every query to see the positions that causal attention within a window
+// shows it, each once.
+func TestMergedMask(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, context := drawAttn(t)
+		T := rapid.IntRange(1, min(context, 12)).Draw(t, "T")
+		b := block{pos: rapid.IntRange(0, context-1).Draw(t, "pos")}
+		b.n = rapid.IntRange(1, min(T, context-b.pos)).Draw(t, "n")
+		// held[col] is the position that a column stands for.
+		var held []int
+		if a.Layout == chunking.Ring {
+			a.Layout = chunking.Shift
+			for p := b.pos - a.Slots; p < b.pos+T; p++ {
+				held = append(held, p)
+			}
+			if T == 1 { // the oldest row makes room
+				held = held[1:]
+			}
+		} else {
+			for s := range a.Slots {
+				held = append(held, s)
+			}
+		}
+		mask := make([]float32, T*len(held))
+		fillMergedMask(mask, a, b, T, -7)
+		for row := range T {
+			q := b.pos + min(row, b.n-1)
+			for col, p := range held {
+				want := float32(-7)
+				if p >= 0 && p <= q && (a.Window == 0 || p > q-a.Window) {
+					want = 0
+				}
+				if got := mask[row*len(held)+col]; got != want {
+					t.Fatalf("%+v %+v: row %d sees column %d (position %d) with %g, want %g", a, b, row, col, p, got, want)
+				}
+			}
+		}
+	})
 }

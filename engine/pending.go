@@ -18,6 +18,8 @@ type Pending struct {
 	ids  [1]int32
 	outs []map[string]*runtime.Tensor // by chunk
 	done bool
+	// early is set if all tokens were written before any was accepted.
+	early bool
 }
 
 // Rows returns what the head says after each of the tokens.
@@ -77,7 +79,7 @@ func (p *Pending) Commit(n int) error {
 		return fmt.Errorf("engine: function %s has committed %d tokens by itself; cannot commit %d", p.f.Name, p.b.n, n)
 	}
 	p.done = true
-	if !selfCommitting {
+	if !selfCommitting && !p.early {
 		for i := range p.path {
 			if err := p.write(i, n); err != nil {
 				return err
@@ -92,6 +94,11 @@ func (p *Pending) Commit(n int) error {
 // into its cache.
 func (p *Pending) write(i, n int) error {
 	s, r := p.s, p.path[i]
+	for _, w := range r.whole {
+		if n > 0 { // functions that return caches take one token
+			copy(s.kv[i][w.kind].half(w.role), p.outs[i][w.name].F)
+		}
+	}
 	var c *cache
 	for j := range r.fresh {
 		q := &r.fresh[j]
@@ -103,11 +110,21 @@ func (p *Pending) write(i, n int) error {
 				return err
 			}
 		}
-		dst, src := c.half(q.role), p.outs[i][q.name].F
+		dst, src, stride := c.half(q.role), p.outs[i][q.name].F, q.attn.Stride()
 		for row := range q.layers * q.heads {
+			cached := dst[row*q.attn.Slots*stride : (row+1)*q.attn.Slots*stride]
+			if q.attn.Layout == chunking.Shift {
+				copy(cached, cached[min(n, q.attn.Slots)*stride:])
+			}
 			for t := range n {
-				from, to := (row*q.T+t)*q.d, (row*q.attn.Slots+slotOf(q.attn, p.b.pos+t))*q.d
-				copy(dst[to:to+q.d], src[from:from+q.d])
+				slot := q.attn.Slot(p.b.pos+t, p.b.pos)
+				if q.attn.Layout == chunking.Shift {
+					slot = q.attn.Slot(t, n)
+				}
+				if slot >= 0 {
+					from := (row*q.T + t) * q.d
+					copy(cached[slot*stride:], src[from:from+q.d])
+				}
 			}
 		}
 		if j+1 == len(r.fresh) || r.fresh[j+1].kind != q.kind {
@@ -152,7 +169,7 @@ func (s *Session) KV(layer int) (k, v [][][]float32, positions []int, err error)
 			out := make([][][]float32, a.KVHeads)
 			for h := range out {
 				for _, p := range positions {
-					at := ((index*a.KVHeads+h)*a.Slots + slotOf(a, p)) * a.HeadDim
+					at := ((index*a.KVHeads+h)*a.Slots + a.Slot(p, s.pos)) * a.Stride()
 					out[h] = append(out[h], append([]float32(nil), src[at:at+a.HeadDim]...))
 				}
 			}

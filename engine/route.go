@@ -22,6 +22,7 @@ type route struct {
 
 	head  head
 	fresh []fresh
+	whole []whole
 
 	// Caches hold what earlier runs returned. Options say so, and, for lean,
 	// that nothing but keys, values and hidden_states of the next chunk is
@@ -55,6 +56,13 @@ type fresh struct {
 	kind                models.Kind
 	attn                chunking.Attn
 	layers, heads, T, d int
+}
+
+// whole is an output that takes the place of a cache.
+type whole struct {
+	name string
+	role models.Role
+	kind models.Kind
 }
 
 // routes returns the way of function f through all chunks.
@@ -109,6 +117,9 @@ func (s *Session) newRoute(i int, name string) (*route, error) {
 		case models.NewKeys, models.NewValues:
 			r.fresh = append(r.fresh, fresh{p.Name, p.Role, p.Kind, c.Attention[p.Kind], p.Shape[0], p.Shape[1], p.Shape[2], p.Shape[3]})
 			keep = append(keep, p.Name)
+		case models.KeyCacheOut, models.ValueCacheOut:
+			r.whole = append(r.whole, whole{p.Name, p.Role, p.Kind})
+			keep = append(keep, p.Name)
 		case models.PerLayerOut, models.SharedKeys, models.SharedValues, models.SharedNewKeys, models.SharedNewValues:
 			keep = append(keep, p.Name)
 		case models.HiddenOut:
@@ -153,7 +164,11 @@ func (r *route) fill(s *Session, ids []int32, b block, outs []map[string]*runtim
 				return err
 			}
 		case models.Mask:
-			fillMask(t.F, fd.attn, b, r.f.T, float32(s.e.contract.Mask.Blocked))
+			fill := fillMask
+			if c.Merged() {
+				fill = fillMergedMask
+			}
+			fill(t.F, fd.attn, b, r.f.T, float32(c.Mask.Blocked))
 		case models.RopeCos:
 			fillRope(t.F, fd.attn, b, r.f.T, math.Cos)
 		case models.RopeSin:
@@ -161,7 +176,7 @@ func (r *route) fill(s *Session, ids []int32, b block, outs []map[string]*runtim
 		case models.WriteOneHot:
 			fillOneHot(t.F, fd.attn, b, r.f.T)
 		case models.WritePos:
-			t.I[0] = int32(slotOf(fd.attn, b.pos))
+			t.I[0] = int32(fd.attn.Slot(b.pos, b.pos))
 		}
 		r.in[fd.name] = t
 	}

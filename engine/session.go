@@ -40,6 +40,11 @@ type Session struct {
 	// Trace, if not nil, sees the inputs and outputs of every call of a chunk.
 	// The tensors are only valid during the call.
 	Trace func(chunk *chunking.Chunk, f *chunking.Function, in, out map[string]*runtime.Tensor)
+	// WriteThrough makes Verify write the keys and values of all drafts into
+	// the cache at once, accepted or not, as some hosts used to. Rejected ones
+	// stay there, and push older positions out of sliding caches: what follows
+	// is not what the model says. It serves to show that.
+	WriteThrough bool
 	// Profile, if not nil, adds up what the ops of every call cost.
 	Profile *runtime.Profile
 }
@@ -182,6 +187,14 @@ func (s *Session) Verify(ids []int32) (*Pending, error) {
 	if err := s.call(p, f, ids, false); err != nil {
 		return nil, err
 	}
+	if s.WriteThrough {
+		for i := range p.path {
+			if err := p.write(i, p.b.n); err != nil {
+				return nil, err
+			}
+		}
+		p.early = true
+	}
 	return p, nil
 }
 
@@ -252,7 +265,7 @@ func (s *Session) call(p *Pending, f *chunking.Function, ids []int32, lean bool)
 	if err != nil {
 		return err
 	}
-	p.s, p.b, p.f, p.done = s, b, f, false
+	p.s, p.b, p.f, p.done, p.early = s, b, f, false, false
 	p.path, p.outs = path, p.outs[:0]
 	for _, r := range p.path {
 		if err := r.fill(s, ids, b, p.outs); err != nil {

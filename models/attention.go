@@ -35,6 +35,9 @@ func (g *graph) attention(i int, x *mil.Value) *mil.Value {
 		st := g.kv[kind]
 		st.newK, st.newV = append(st.newK, k), append(st.newV, v)
 		g.layers[i] = &layerKV{newK: k, newV: v}
+		if g.part.Merged {
+			g.layers[i] = g.merge(n, kind, k, v)
+		}
 	}
 	kv := g.layers[c.Source(i)]
 	if c.AttnScale != 1 {
@@ -42,6 +45,22 @@ func (g *graph) attention(i int, x *mil.Value) *mil.Value {
 	}
 	q = g.Op("reshape", n+"q_rows", mil.Args{"x": q, "shape": []int{1, d.KVHeads, rows, D}})
 
+	var o *mil.Value
+	if g.part.Merged {
+		o = g.attendMerged(n, kind, q, kv, rows)
+	} else {
+		o = g.attend(n, kind, q, kv, rows)
+	}
+	o = g.Op("reshape", n+"mix_heads", mil.Args{"x": o, "shape": []int{1, c.Heads, T, D}})
+	o = g.Op("transpose", n+"mix_t", mil.Args{"x": o, "perm": []int{0, 2, 1, 3}})
+	o = g.Op("reshape", n+"mix_flat", mil.Args{"x": o, "shape": []int{1, T, c.Heads * D}})
+	return g.linear(n+"attn_out", p+"o_proj", o, c.OBias, !c.Sandwich)
+}
+
+// attend is attention over the cache and, beside it, the tokens of the call.
+// q is [1,kv,rows,D].
+func (g *graph) attend(n string, kind Kind, q *mil.Value, kv *layerKV, rows int) *mil.Value {
+	T, heads := g.part.T, g.c.Dims(kind).KVHeads
 	if kv.oldK == nil {
 		st := g.kv[kind]
 		kv.oldK = g.sliceAxis(n+"k_cache", st.keys, 0, st.next, st.next+1)
@@ -52,24 +71,20 @@ func (g *graph) attention(i int, x *mil.Value) *mil.Value {
 	s0 := g.Op("matmul", n+"scores_cache", mil.Args{"x": q, "y": kv.oldK, "transpose_y": true})
 	s1 := g.Op("matmul", n+"scores_new", mil.Args{"x": q, "y": kv.newK, "transpose_y": true})
 	s := g.Op("concat", n+"scores", mil.Args{"values": []*mil.Value{s0, s1}, "axis": 3})
-	s = g.softcap(n+"scores", s, c.AttnSoftcap)
+	s = g.softcap(n+"scores", s, g.c.AttnSoftcap)
 	if T > 1 {
-		s = g.Op("reshape", n+"scores_by_head", mil.Args{"x": s, "shape": []int{d.KVHeads, rows / T, T, slots + T}})
+		s = g.Op("reshape", n+"scores_by_head", mil.Args{"x": s, "shape": []int{heads, rows / T, T, slots + T}})
 	}
 	s = g.Op("add", n+"scores_masked", mil.Args{"x": s, "y": g.mask[kind]})
 	w := g.Op("softmax", n+"probs", mil.Args{"x": s, "axis": -1})
 	if T > 1 {
-		w = g.Op("reshape", n+"probs_rows", mil.Args{"x": w, "shape": []int{1, d.KVHeads, rows, slots + T}})
+		w = g.Op("reshape", n+"probs_rows", mil.Args{"x": w, "shape": []int{1, heads, rows, slots + T}})
 	}
 	w0 := g.sliceAxis(n+"probs_cache", w, 3, 0, slots)
 	w1 := g.sliceAxis(n+"probs_new", w, 3, slots, slots+T)
 	o0 := g.Op("matmul", n+"mix_cache", mil.Args{"x": w0, "y": kv.oldV})
 	o1 := g.Op("matmul", n+"mix_new", mil.Args{"x": w1, "y": kv.newV})
-	o := g.Op("add", n+"mix", mil.Args{"x": o0, "y": o1})
-	o = g.Op("reshape", n+"mix_heads", mil.Args{"x": o, "shape": []int{1, c.Heads, T, D}})
-	o = g.Op("transpose", n+"mix_t", mil.Args{"x": o, "perm": []int{0, 2, 1, 3}})
-	o = g.Op("reshape", n+"mix_flat", mil.Args{"x": o, "shape": []int{1, T, c.Heads * D}})
-	return g.linear(n+"attn_out", p+"o_proj", o, c.OBias, !c.Sandwich)
+	return g.Op("add", n+"mix", mil.Args{"x": o0, "y": o1})
 }
 
 // rotate applies RoPE to [1,heads,T,D]: x·cos + [-x₂, x₁]·sin, halves paired.

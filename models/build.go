@@ -18,8 +18,9 @@ type graph struct {
 	mask map[Kind]*mil.Value
 	// layers are the keys and values that layers of this part may read, by
 	// the layer that made them.
-	layers   map[int]*layerKV
-	perLayer *mil.Value // combined per-layer embeddings, [1,T,L*P]
+	layers    map[int]*layerKV
+	hot, kept map[Kind]*mil.Value // of merged caches: where the call writes, and what it leaves
+	perLayer  *mil.Value          // combined per-layer embeddings, [1,T,L*P]
 }
 
 // ropeRows are the rotation rows of the tokens of this call, [1,1,T,D].
@@ -31,10 +32,13 @@ type kvStack struct {
 	state, all   *mil.Value // the state and what was read from it
 	next         int        // index of the next layer of this kind
 	newK, newV   []*mil.Value
+	wholeK       []*mil.Value // caches with the tokens of the call in them
+	wholeV       []*mil.Value
 }
 
 // layerKV are the keys and values of one layer: those in the cache before this
-// call, [1,kv,S,D], and those of its tokens, [1,kv,T,D].
+// call, [1,kv,S,D], and those of its tokens, [1,kv,T,D]. In merged parts the
+// former hold the latter.
 type layerKV struct{ oldK, oldV, newK, newV *mil.Value }
 
 // Build adds the ops of part to b, in fp32. Inputs, states and outputs are
@@ -45,7 +49,8 @@ type layerKV struct{ oldK, oldV, newK, newV *mil.Value }
 // it, "sink" on weights that are multiplied with it.
 func (m *Model) Build(b *mil.Builder, part Part) error {
 	g := &graph{Builder: b, m: m, c: &m.cfg, part: part, seen: map[string]*mil.Value{},
-		kv: map[Kind]*kvStack{}, rope: map[Kind]ropeRows{}, mask: map[Kind]*mil.Value{}, layers: map[int]*layerKV{}}
+		kv: map[Kind]*kvStack{}, rope: map[Kind]ropeRows{}, mask: map[Kind]*mil.Value{}, layers: map[int]*layerKV{},
+		hot: map[Kind]*mil.Value{}, kept: map[Kind]*mil.Value{}}
 	in := map[string]*mil.Value{}
 	for _, p := range part.Inputs {
 		in[p.Name] = b.Input(p.Name, mil.T(floatAs32(p.DType), p.Shape...))
@@ -101,6 +106,9 @@ func (g *graph) bind(in map[string]*mil.Value) error {
 		if g.mask[k] == nil || g.rope[k].cos == nil || g.rope[k].sin == nil {
 			return fmt.Errorf("models: %s layers need mask, rope_cos and rope_sin inputs", k)
 		}
+		if g.part.Merged {
+			g.hot[k] = g.input(in, WriteOneHot, k)
+		}
 		if n := len(g.c.Owners(k, first, last)); n > 0 {
 			if err := g.bindStack(in, k, n); err != nil {
 				return err
@@ -108,7 +116,7 @@ func (g *graph) bind(in map[string]*mil.Value) error {
 		}
 		if s := g.c.Borrowed(k, first, last); s >= 0 {
 			kv := &layerKV{g.input(in, SharedKeys, k), g.input(in, SharedValues, k), g.input(in, SharedNewKeys, k), g.input(in, SharedNewValues, k)}
-			if kv.oldK == nil || kv.oldV == nil || kv.newK == nil || kv.newV == nil {
+			if kv.oldK == nil || kv.oldV == nil || !g.part.Merged && (kv.newK == nil || kv.newV == nil) {
 				return fmt.Errorf("models: layers %d to %d read the keys and values of layer %d and need them as inputs", first, last, s)
 			}
 			g.layers[s] = kv
@@ -166,6 +174,10 @@ func (g *graph) commit(in map[string]*mil.Value) {
 		if st == nil {
 			continue
 		}
+		if g.part.Merged {
+			g.commitMerged(k)
+			continue
+		}
 		name := "kv_" + string(k)
 		keys, values := g.stack(name+"_new_keys", st.newK), g.stack(name+"_new_values", st.newV)
 		if p, ok := find(g.part.Outputs, NewKeys, k); ok {
@@ -194,7 +206,7 @@ func (g *graph) commit(in map[string]*mil.Value) {
 }
 
 // lend returns what later parts read of this part's keys and values, where
-// the part keeps them in a state.
+// the host cannot take it from its cache.
 func (g *graph) lend(k Kind) {
 	for _, i := range g.c.Owners(k, g.part.First, g.part.Last) {
 		if !g.c.Lent(i, g.part.Last) {

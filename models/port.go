@@ -31,6 +31,13 @@ const (
 	SharedNewValues Role = "shared_new_values" // [1,kv,T,D]
 )
 
+// Roles of outputs of parts that return their caches with the tokens of the
+// call written into them.
+const (
+	KeyCacheOut   Role = "key_cache_out"   // as KeyCache
+	ValueCacheOut Role = "value_cache_out" // as ValueCache
+)
+
 // KVState is the role of a state: [2n,kv,S,D], the keys and the values of
 // the chunk's layers of one kind, keys first.
 const KVState Role = "kv_state"
@@ -65,6 +72,10 @@ type Part struct {
 	Inputs      []Port
 	States      []Port
 	Outputs     []Port
+	// Merged parts attend to caches into which the tokens of the call have been
+	// written: masks have a column for each row of them, and SharedKeys and
+	// SharedValues hold the call's tokens too.
+	Merged bool
 	// Scaled announces that the residual stream will be scaled by a power of
 	// two, so every place where it is made must have a constant to scale.
 	Scaled bool

@@ -106,6 +106,10 @@ func (v *visibility) look(pos, end int, f *chunking.Function, name string, t *ru
 	}
 	a := v.s.Contract.Attention[v.s.Contract.Model.Kinds[layer]]
 	width := a.Slots + f.T
+	merged := v.s.Contract.KV == chunking.KVCoreMLLLM
+	if merged && (a.Layout != chunking.Shift || f.Kind == ViaDecode) {
+		width = a.Slots // the call's tokens are in the cache
+	}
 	if t.Shape[len(t.Shape)-1] != width {
 		v.problem = fmt.Sprintf("%s: layer %d has weights %v, want %d columns", f.Name, layer, t.Shape, width)
 		return
@@ -125,7 +129,16 @@ func (v *visibility) look(pos, end int, f *chunking.Function, name string, t *ru
 				continue
 			}
 			p := pos + col - a.Slots
-			if col < a.Slots {
+			if merged {
+				// The last column of a shifting cache is the call's last token.
+				if p = col; a.Layout == chunking.Shift {
+					p = pos + f.T - width + col
+				}
+				if p < 0 {
+					v.problem = fmt.Sprintf("%s: layer %d at position %d attends to column %d, which is empty", f.Name, layer, pos+q, col)
+					return
+				}
+			} else if col < a.Slots {
 				if p = held(a, col, pos); p < 0 {
 					v.problem = fmt.Sprintf("%s: layer %d at position %d attends to cache slot %d, which is empty", f.Name, layer, pos+q, col)
 					return

@@ -108,9 +108,9 @@ and, where needed, scales it by a power of two, which changes no result.`,
 	f.IntVar(&o.MaxLayers, "max-layers", 0, "cut into as few chunks as have at most `N` layers each")
 	f.Var(&limit, "max-chunk-bytes", "cut into as few chunks as fit `SIZE` each (default 950MB)")
 	f.StringVar(&functions, "functions", "", "functions of every chunk (default decode,prefill:64,verify:4)")
-	f.StringVar(&o.KV, "kv", chunking.KVTensor, "key-value cache: `tensor` in and out, or Core ML state")
+	f.StringVar(&o.KV, "kv", chunking.KVTensor, "key-value cache: `tensor` in and out, Core ML state, or the form of coreml-llm")
 	f.StringVar(&o.Embed, "embed", chunking.EmbedSidecar, "embedding rows: looked up by the host from a `sidecar`, or in the graph")
-	f.StringVar(&head, "head", "token,logits", "outputs of the last chunk: token, logits, hidden, normed")
+	f.StringVar(&head, "head", "", "outputs of the last chunk: token, logits, hidden, normed (default token,logits; for coreml-llm also normed)")
 	f.StringVar(&prec, "compute", "f16", "precision: f16 or f32")
 	f.Float64Var(&o.ResidualScale, "residual-scale", 0, "scale of the residual stream, a power of two (default: probe)")
 	f.StringSliceVar(&o.IgnoreKeys, "ignore-config-key", nil, "accept this unknown `KEY` of config.json unread (repeatable)")
@@ -119,7 +119,7 @@ and, where needed, scales it by a power of two, which changes no result.`,
 	f.Float64Var(&bandwidth, "bandwidth", conversion.DefaultBandwidth, "memory bandwidth for --plan in `GB/s`")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	completeDirs(cmd)
-	completeValues(cmd, map[string][]string{"topology": {"auto", "1", "2", "coreml-llm-3", "coreml-llm-4"}, "kv": {chunking.KVTensor, chunking.KVState},
+	completeValues(cmd, map[string][]string{"topology": {"auto", "1", "2", "coreml-llm-3", "coreml-llm-4"}, "kv": {chunking.KVTensor, chunking.KVState, chunking.KVCoreMLLLM},
 		"embed": {chunking.EmbedSidecar, chunking.EmbedGraph}, "compute": {"f16", "f32"},
 		"head": {"token", "logits", "token,logits", "token,hidden"}})
 	return cmd
