@@ -185,8 +185,10 @@ func (w *writer) plan(src checkpoint.Source) error {
 			if dt != 0 {
 				m.tensor = checkpoint.AsType(m.tensor, dt)
 			}
+		case checkpoint.F64:
+			return fmt.Errorf("mlx: tensor %q is F64, which MLX does not load (give a checkpoint in BF16, F16 or F32)", m.name)
 		default:
-			return fmt.Errorf("mlx: tensor %q is %v, want BF16, F16 or F32", m.name, m.tensor.DType())
+			m.linear = false // a table of integers
 		}
 		targets[i] = quant.Target{Path: m.path(), Class: m.class, Layer: m.layer, DType: m.tensor.DType(), Shape: m.tensor.Shape(), Weight: m.linear}
 	}

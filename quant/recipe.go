@@ -32,7 +32,10 @@ import (
 type Recipe struct {
 	Target  string `json:"target"` // TargetMLX or TargetCoreML
 	Default Format `json:"default"`
-	Rules   []Rule `json:"rules,omitempty"`
+	// KeepIndivisible keeps weights that no rule names and whose columns are
+	// not a multiple of the group size, as mlx-lm does; otherwise they are errors.
+	KeepIndivisible bool   `json:"keep_indivisible,omitempty"`
+	Rules           []Rule `json:"rules,omitempty"`
 }
 
 // Targets of a recipe.
@@ -268,6 +271,10 @@ func (r *Recipe) Plan(targets []Target) ([]Choice, error) {
 			continue
 		}
 		codec, err := c.Format.codec()
+		if err == nil && at < 0 && r.KeepIndivisible && !divides(codec, t.Shape) {
+			c.Keep = true
+			continue
+		}
 		if err == nil {
 			_, err = codec.Parts(t.DType, t.Shape)
 		}
@@ -292,6 +299,18 @@ func (r *Recipe) Plan(targets []Target) ([]Choice, error) {
 		return nil, fmt.Errorf("quant: the recipe does not fit the model:\n  %s%s", strings.Join(bad, "\n  "), more)
 	}
 	return out, nil
+}
+
+// divides reports whether the groups of c divide the columns of a matrix.
+func divides(c Codec, shape []int) bool {
+	g := 1
+	switch c := c.(type) {
+	case Affine:
+		g = c.Group
+	case Float:
+		g = c.group
+	}
+	return len(shape) > 0 && shape[len(shape)-1]%g == 0
 }
 
 // names reports whether the rule applies to t.

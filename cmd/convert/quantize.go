@@ -19,6 +19,7 @@ type recipeFlags struct {
 	file, preset           string
 	bits, group            int
 	mode, method, rounding string
+	keep                   bool
 }
 
 func (s *session) quantizeCommand() *cobra.Command {
@@ -104,6 +105,7 @@ are the same, and the weights are closer to the original.`,
 	f.StringVar(&r.mode, "mode", "affine", "format: affine, mxfp4, mxfp8 or nvfp4")
 	f.StringVar(&r.method, "method", "", "how codes are found: rtn (the bits of mlx) or refit (less error)")
 	f.StringVar(&r.rounding, "rounding", "", "variant of affine: cpu or metal, which differ in about 0.2 % of codes")
+	f.BoolVar(&r.keep, "keep-indivisible", false, "keep weights whose columns are no multiple of the group size")
 	f.StringVar(&dt, "dtype", "", "cast weights to bf16, f16 or f32 first (default: torch_dtype of config.json)")
 	f.BoolVar(&o.Requantize, "requantize", false, "accept a source that is quantized already")
 	f.BoolVarP(&decode, "dequantize", "d", false, "decode a quantized MLX directory instead")
@@ -154,6 +156,7 @@ func (r *recipeFlags) recipe(cmd *cobra.Command, dir string) (*quant.Recipe, err
 		recipe = quant.Uniform(r.bits, r.group)
 		recipe.Default.Rounding = quant.Rounding(r.rounding)
 	}
+	recipe.KeepIndivisible = recipe.KeepIndivisible || r.keep
 	if r.method != "" {
 		m, err := quant.ParseMethod(r.method)
 		if err != nil {
