@@ -61,22 +61,32 @@ func (f *fitter) search(best candidate, lo, hi float32) candidate {
 	const count = 6
 	n := float32(int(1)<<f.bits - 1)
 	span := hi - lo
-	try := func(a, b float32) {
-		l, h := lo+float32(a*span), hi-float32(b*span)
-		s := round((h-l)/n, f.dt)
-		if s == 0 || math.IsInf(float64(s), 0) {
-			return
-		}
-		c := f.measure(s, round(l, f.dt))
-		if c.err < best.err*1.3 {
-			if c = f.descend(c); c.err < best.err {
-				best = c
-			}
-		}
+	// The best few clipped ranges as they are, then least squares from those.
+	var starts [3]candidate
+	for i := range starts {
+		starts[i].err = math.Inf(1)
 	}
 	for i := range count {
 		for j := range count {
-			try(float32(i)*step, float32(j)*step)
+			l, h := lo+float32(float32(i)*step*span), hi-float32(float32(j)*step*span)
+			s := round((h-l)/n, f.dt)
+			if s == 0 || math.IsInf(float64(s), 0) {
+				continue
+			}
+			c := f.measure(s, round(l, f.dt))
+			for k := range starts {
+				if c.err < starts[k].err {
+					c, starts[k] = starts[k], c
+				}
+			}
+		}
+	}
+	for _, c := range starts {
+		if math.IsInf(c.err, 1) {
+			break
+		}
+		if c = f.descend(c); c.err < best.err {
+			best = c
 		}
 	}
 	return best
