@@ -253,6 +253,7 @@ func TestParseHead(t *testing.T) {
 		"token, logits":        {Token: true, Logits: true},
 		"logits,hidden":        {Logits: true, Hidden: "pre"},
 		"token,logits,normed":  {Token: true, Logits: true, Hidden: "post"},
+		"token,topk:4":         {Token: true, TopK: 4},
 		"normed,token,logits ": {Token: true, Logits: true, Hidden: "post"},
 	} {
 		if got, err := chunking.ParseHead(s); err != nil || got != want {
@@ -261,7 +262,11 @@ func TestParseHead(t *testing.T) {
 	}
 	for s, want := range map[string]string{
 		"":              `head "" is not known`,
-		"topk":          `head "topk" is not known (want token, logits, hidden or normed)`,
+		"topk":          `head "topk": want topk:K with K tokens`,
+		"token,top":     `head "top" is not known (want token, logits, hidden, normed or topk:K)`,
+		"token,topk:0":  `head "topk:0": want topk:K`,
+		"token:3":       `head "token:3" takes no number`,
+		"topk:4":        `head "topk:4" yields no token`,
 		"hidden":        `head "hidden" yields no token (add token or logits)`,
 		"hidden,normed": `hidden and normed`,
 		"token,token":   `listed twice`,

@@ -76,18 +76,32 @@ type Head struct {
 	Token  bool // token_id and token_logit
 	Logits bool
 	Hidden string // "", "pre" or "post": hidden_states_out of the last chunk
+	TopK   int    // so many of the largest logits and their ids; 0: none
 }
 
-// ParseHead reads "token", "logits", "hidden", "normed" and combinations.
+// ParseHead reads "token", "logits", "hidden", "normed", "topk:K" and
+// combinations.
 func ParseHead(s string) (Head, error) {
 	var h Head
 	seen := map[string]bool{}
 	for part := range strings.SplitSeq(s, ",") {
 		part = strings.TrimSpace(part)
-		if seen[part] {
+		name, arg, has := strings.Cut(part, ":")
+		if seen[name] {
 			return h, fmt.Errorf("chunking: head %q is listed twice", part)
 		}
-		seen[part] = true
+		seen[name] = true
+		if name == "topk" {
+			k, err := strconv.Atoi(arg)
+			if err != nil || k < 1 {
+				return h, fmt.Errorf("chunking: head %q: want topk:K with K tokens, as in topk:4", part)
+			}
+			h.TopK = k
+			continue
+		}
+		if has {
+			return h, fmt.Errorf("chunking: head %q takes no number", part)
+		}
 		switch part {
 		case "token":
 			h.Token = true
@@ -98,7 +112,7 @@ func ParseHead(s string) (Head, error) {
 		case "normed":
 			h.Hidden = "post"
 		default:
-			return h, fmt.Errorf("chunking: head %q is not known (want token, logits, hidden or normed)", part)
+			return h, fmt.Errorf("chunking: head %q is not known (want token, logits, hidden, normed or topk:K)", part)
 		}
 	}
 	if seen["hidden"] && seen["normed"] {
@@ -137,6 +151,8 @@ func Design(cfg *models.Config, o Options) (*Contract, error) {
 		return nil, fmt.Errorf("chunking: embed %q is not known (want %s or %s)", o.Embed, EmbedSidecar, EmbedGraph)
 	case o.Compute != "fp16" && o.Compute != "fp32":
 		return nil, fmt.Errorf("chunking: compute %q is not known (want fp16 or fp32)", o.Compute)
+	case o.Head.TopK < 0 || o.Head.TopK > cfg.Vocab:
+		return nil, fmt.Errorf("chunking: head topk:%d: the vocabulary has %d tokens", o.Head.TopK, cfg.Vocab)
 	case o.KV == KVState && o.Compute != "fp16":
 		return nil, fmt.Errorf("chunking: Core ML states are fp16 only: use kv tensor with compute fp32")
 	}
@@ -306,6 +322,11 @@ func headPorts(cfg *models.Config, h Head, T int, float string) []Port {
 	}
 	if h.Logits {
 		out = append(out, Port{Name: "logits", DType: float, Shape: []int{1, T, cfg.Vocab}, Role: models.Logits})
+	}
+	if h.TopK > 0 {
+		out = append(out,
+			Port{Name: "top_ids", DType: "int32", Shape: []int{1, T, h.TopK}, Role: models.TopIDs},
+			Port{Name: "top_logits", DType: float, Shape: []int{1, T, h.TopK}, Role: models.TopLogits})
 	}
 	if h.Hidden != "" {
 		out = append(out, Port{Name: "hidden_states_out", DType: float, Shape: []int{1, T, cfg.Hidden}, Role: models.HiddenOut, Norm: h.Hidden})

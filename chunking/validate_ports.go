@@ -58,6 +58,11 @@ func headOf(f *Function) Head {
 		Token:  Find(f.Outputs, models.TokenID, "") != nil || Find(f.Outputs, models.TokenLogit, "") != nil,
 		Logits: Find(f.Outputs, models.Logits, "") != nil,
 	}
+	for _, r := range []models.Role{models.TopIDs, models.TopLogits} {
+		if p := Find(f.Outputs, r, ""); p != nil {
+			h.TopK = p.Shape[len(p.Shape)-1]
+		}
+	}
 	if p := Find(f.Outputs, models.HiddenOut, ""); p != nil {
 		if h.Hidden = p.Norm; h.Hidden == "" {
 			h.Hidden = "pre"

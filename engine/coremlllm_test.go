@@ -181,3 +181,39 @@ func TestWriteThrough(t *testing.T) {
 		})
 	}
 }
+
+// TestTopK: the largest logits and their ids, in order, the head's token
+// first.
+func TestTopK(t *testing.T) {
+	o := conversion.Options{Chunks: 2, Context: 80, Head: chunking.Head{Token: true, Logits: true, TopK: 5}}
+	e := open(t, "gemma3", o)
+	if _, err := e.NewSession().Prefill(ids(20), func(r engine.Row) error {
+		order := make([]int32, len(r.Logits))
+		for i := range order {
+			order[i] = int32(i)
+		}
+		slices.SortStableFunc(order, func(a, b int32) int {
+			switch {
+			case r.Logits[a] > r.Logits[b]:
+				return -1
+			case r.Logits[a] < r.Logits[b]:
+				return 1
+			}
+			return 0
+		})
+		if d := cmp.Diff(order[:5], r.TopIDs); d != "" {
+			t.Errorf("position %d: top_ids %s", r.Position, d)
+		}
+		for i, id := range r.TopIDs {
+			if r.TopLogits[i] != r.Logits[id] {
+				t.Errorf("position %d: logit %d is %g, top_logits say %g", r.Position, id, r.Logits[id], r.TopLogits[i])
+			}
+		}
+		if r.TopIDs[0] != r.Token {
+			t.Errorf("position %d: token %d, top_ids %v", r.Position, r.Token, r.TopIDs)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}

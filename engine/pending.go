@@ -47,6 +47,12 @@ func (p *Pending) row(t int) Row {
 	if h.tokenLogit != "" {
 		r.TokenLogit = out[h.tokenLogit].F[t]
 	}
+	if h.topIDs != "" {
+		r.TopIDs = out[h.topIDs].I[t*h.top : (t+1)*h.top]
+	}
+	if h.topLogits != "" {
+		r.TopLogits = out[h.topLogits].F[t*h.top : (t+1)*h.top]
+	}
 	if h.hidden != "" {
 		r.Hidden = out[h.hidden].F[t*h.width : (t+1)*h.width]
 	}

@@ -45,8 +45,8 @@ type feed struct {
 
 // head names the outputs that make a Row; empty where there is none.
 type head struct {
-	logits, token, tokenLogit, hidden string
-	vocab, width                      int
+	logits, token, tokenLogit, topIDs, topLogits, hidden string
+	vocab, top, width                                    int
 }
 
 // fresh is an output of new keys or values, [layers,heads,T,D].
@@ -133,6 +133,10 @@ func (s *Session) newRoute(i int, name string) (*route, error) {
 			r.head.token = p.Name
 		case models.TokenLogit:
 			r.head.tokenLogit = p.Name
+		case models.TopIDs:
+			r.head.topIDs, r.head.top = p.Name, p.Shape[2]
+		case models.TopLogits:
+			r.head.topLogits = p.Name
 		}
 	}
 	r.all = []runtime.RunOption{runtime.Rounded(caches...)}

@@ -16,6 +16,8 @@ type Row struct {
 	Logits     []float32 // [vocab], nil if the bundle has no logits output
 	Token      int32     // the first of the largest logits
 	TokenLogit float32
+	TopIDs     []int32 // of the largest logits, largest first; nil if the bundle has no such output
+	TopLogits  []float32
 	Hidden     []float32 // hidden_states_out of the last chunk, nil if it has none
 }
 

@@ -36,6 +36,7 @@ func open(t testing.TB, name string, o conversion.Options) *engine.Engine {
 var forms = map[string]conversion.Options{
 	"tensor": {Chunks: 2, Context: 80},
 	"state":  {Chunks: 2, Context: 80, KV: chunking.KVState},
+	"shift":  {Chunks: 2, Context: 80, KV: chunking.KVCoreMLLLM},
 }
 
 func ids(n int) []int32 {

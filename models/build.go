@@ -271,8 +271,20 @@ func (g *graph) finish(x *mil.Value) {
 		}
 		return logits
 	}
+	var top []*mil.Value
+	largest := func(p Port) []*mil.Value {
+		if top == nil {
+			// Indices of 16 bits would wrap in large vocabularies.
+			top = g.OpN("topk", "top", mil.Args{"x": head(), "k": p.Shape[len(p.Shape)-1], "axis": -1, "output_indices_dtype": "int32"})
+		}
+		return top
+	}
 	for _, p := range g.part.Outputs {
 		switch p.Role {
+		case TopIDs:
+			g.Output(p.Name, largest(p)[1])
+		case TopLogits:
+			g.Output(p.Name, largest(p)[0])
 		case HiddenOut:
 			if p.PostNorm {
 				g.Output(p.Name, norm())

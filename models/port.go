@@ -51,6 +51,8 @@ const (
 	Logits      Role = "logits"            // [1,T,V]
 	TokenID     Role = "token_id"          // int32 [1,T], the first of the largest logits
 	TokenLogit  Role = "token_logit"       // [1,T]
+	TopIDs      Role = "top_ids"           // int32 [1,T,K], of the largest logits, largest first
+	TopLogits   Role = "top_logits"        // [1,T,K]
 )
 
 // Port declares one input, output or state of a function.

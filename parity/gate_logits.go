@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/smelt-go/smelt/models"
 	"github.com/smelt-go/smelt/runtime"
 )
 
@@ -151,7 +152,7 @@ func tokenGate() Gate {
 		ID:     "token",
 		Proves: "token_id is the first of the largest logits and token_logit its value",
 		Skip: func(s *Subject) string {
-			if !hasLogits(s.Contract) || !hasToken(s.Contract) {
+			if !hasToken(s.Contract) || !hasLogits(s.Contract) && !returns(s.Contract, models.TopIDs) {
 				return "the bundle has only one of logits and token head"
 			}
 			return ""

@@ -151,12 +151,18 @@ func (r *run) take(rec *Recording, row engine.Row) error {
 // reduce keeps what later comparisons need, and checks what can be checked
 // on the spot.
 func (m *Metrics) reduce(row engine.Row, keep bool) Position {
+	if len(row.TopIDs) > 0 && row.TopIDs[0] != row.Token && m.TokenHead == "" {
+		m.TokenHead = fmt.Sprintf("after position %d token_id is %d, the first of top_ids is %d", row.Position, row.Token, row.TopIDs[0])
+	}
 	if row.Logits == nil {
 		if v := row.TokenLogit; v-v != 0 && m.Problem == "" {
 			m.Problem = fmt.Sprintf("token_logit after position %d is %v", row.Position, v)
 		}
 		p := Position{Argmax: row.Token, LSE: nan, margin: nan}
 		p.Top = []Scored{{row.Token, row.TokenLogit}}
+		for i := 1; i < min(len(row.TopIDs), len(row.TopLogits)); i++ {
+			p.Top = append(p.Top, Scored{row.TopIDs[i], row.TopLogits[i]})
+		}
 		return p
 	}
 	if i := finite(row.Logits); i >= 0 && m.Problem == "" {

@@ -110,7 +110,7 @@ and, where needed, scales it by a power of two, which changes no result.`,
 	f.StringVar(&functions, "functions", "", "functions of every chunk (default decode,prefill:64,verify:4)")
 	f.StringVar(&o.KV, "kv", chunking.KVTensor, "key-value cache: `tensor` in and out, Core ML state, or the form of coreml-llm")
 	f.StringVar(&o.Embed, "embed", chunking.EmbedSidecar, "embedding rows: looked up by the host from a `sidecar`, or in the graph")
-	f.StringVar(&head, "head", "", "outputs of the last chunk: token, logits, hidden, normed (default token,logits; for coreml-llm also normed)")
+	f.StringVar(&head, "head", "", "outputs of the last chunk: token, logits, hidden, normed, topk:K (default token,logits; for coreml-llm also normed)")
 	f.StringVar(&prec, "compute", "f16", "precision: f16 or f32")
 	f.Float64Var(&o.ResidualScale, "residual-scale", 0, "scale of the residual stream, a power of two (default: probe)")
 	f.StringSliceVar(&o.IgnoreKeys, "ignore-config-key", nil, "accept this unknown `KEY` of config.json unread (repeatable)")
