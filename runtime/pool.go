@@ -32,6 +32,9 @@ func newPool(n int) *pool {
 // partsPerThread allows for threads that the system interrupts.
 const partsPerThread = 4
 
+// maxLanes bounds the threads that have a range of their own.
+const maxLanes = 32
+
 func (p *pool) run(n, grain int, body func(lo, hi int)) { p.do(n, grain, funcTask(body)) }
 
 // do splits [0,n) into ranges of at least grain and runs t on each.
@@ -45,7 +48,7 @@ func (p *pool) do(n, grain int, t task) {
 	}
 	j := jobs.Get().(*job)
 	j.task, j.n, j.parts = t, n, parts
-	j.next.Store(0)
+	j.split(min(p.n, parts, maxLanes))
 	j.state.Store(jobRunning)
 	j.left.Store(int32(parts))
 	wake := min(p.n, parts) - 1
@@ -68,17 +71,37 @@ func (p *pool) do(n, grain int, t task) {
 	}
 }
 
-// job is one loop under way.
+// job is one loop under way. Its parts are dealt out in lanes, one a thread:
+// a thread walks its own lane in order, so that it reads memory in order, and
+// then helps with what is left of the others.
 type job struct {
 	task     task
 	n, parts int
-	next     atomic.Int32 // the next part to take
+	lanes    [maxLanes]lane
+	used     int          // lanes
+	joined   atomic.Int32 // threads so far
 	left     atomic.Int32 // parts not finished
 	refs     atomic.Int32 // goroutines that may still look at the job
 	state    atomic.Int32
 	done     chan struct{} // wakes a caller that has gone to sleep
 	mu       sync.Mutex
 	failed   any
+}
+
+// lane is a range of parts. Each has a cache line of its own.
+type lane struct {
+	next atomic.Int32 // the next part to take
+	end  int32
+	_    [56]byte
+}
+
+func (j *job) split(lanes int) {
+	j.used = lanes
+	j.joined.Store(0)
+	for i := range lanes {
+		j.lanes[i].next.Store(int32(i * j.parts / lanes))
+		j.lanes[i].end = int32((i + 1) * j.parts / lanes)
+	}
 }
 
 var jobs = sync.Pool{New: func() any { return &job{done: make(chan struct{}, 1)} }}
@@ -90,14 +113,18 @@ func (j *job) release() {
 }
 
 func (j *job) work() {
-	for {
-		i := int(j.next.Add(1)) - 1
-		if i >= j.parts {
-			return
-		}
-		j.part(i)
-		if j.left.Add(-1) == 0 && j.state.Swap(jobDone) == jobAwaited {
-			j.done <- struct{}{}
+	first := int(j.joined.Add(1)) - 1
+	for k := range j.used {
+		l := &j.lanes[(first+k)%j.used]
+		for {
+			i := l.next.Add(1) - 1
+			if i >= l.end {
+				break
+			}
+			j.part(int(i))
+			if j.left.Add(-1) == 0 && j.state.Swap(jobDone) == jobAwaited {
+				j.done <- struct{}{}
+			}
 		}
 	}
 }

@@ -313,7 +313,7 @@ done:
 	RET
 
 // func dot1x2F16AVX2(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·dot1x2F16AVX2(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -328,12 +328,8 @@ TEXT ·dot1x2F16AVX2(SB), NOSPLIT, $0-72
 	VXORPS      Y1, Y1, Y1
 	VXORPS      Y2, Y2, Y2
 	VXORPS      Y3, Y3, Y3
-	MOVQ        CX, DI
-	IMUL3Q      $0x02, DI, DI
-	MOVQ        $0x00002000, R8
-	CMPQ        DI, R8
-	CMOVQCS     R8, DI
-	ADDQ        BX, DI
+	MOVQ        BX, DI
+	ADDQ        $0x00002000, DI
 	SHRQ        $0x01, SI
 	JNC         even
 	VCVTPH2PS   (BX), Y4
@@ -425,7 +421,7 @@ done:
 	RET
 
 // func dot2x2F16AVX2(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·dot2x2F16AVX2(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -443,12 +439,8 @@ TEXT ·dot2x2F16AVX2(SB), NOSPLIT, $0-72
 	VXORPS      Y5, Y5, Y5
 	VXORPS      Y6, Y6, Y6
 	VXORPS      Y7, Y7, Y7
-	MOVQ        CX, R8
-	IMUL3Q      $0x02, R8, R8
-	MOVQ        $0x00002000, R9
-	CMPQ        R8, R9
-	CMOVQCS     R9, R8
-	ADDQ        BX, R8
+	MOVQ        BX, R8
+	ADDQ        $0x00002000, R8
 	SHRQ        $0x01, SI
 	JNC         even
 	VCVTPH2PS   (BX), Y8
@@ -580,7 +572,7 @@ done:
 	RET
 
 // func dot3x2F16AVX2(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·dot3x2F16AVX2(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -602,12 +594,8 @@ TEXT ·dot3x2F16AVX2(SB), NOSPLIT, $0-72
 	VXORPS      Y9, Y9, Y9
 	VXORPS      Y10, Y10, Y10
 	VXORPS      Y11, Y11, Y11
-	MOVQ        CX, R8
-	IMUL3Q      $0x02, R8, R8
-	MOVQ        $0x00002000, R9
-	CMPQ        R8, R9
-	CMOVQCS     R9, R8
-	ADDQ        BX, R8
+	MOVQ        BX, R8
+	ADDQ        $0x00002000, R8
 	SHRQ        $0x01, SI
 	JNC         even
 	VCVTPH2PS   (BX), Y12
@@ -780,7 +768,7 @@ done:
 	RET
 
 // func dot1x4F16AVX2(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, CMOV, F16C, FMA3, MMX+
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·dot1x4F16AVX2(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -801,12 +789,8 @@ TEXT ·dot1x4F16AVX2(SB), NOSPLIT, $0-72
 	VXORPS      Y5, Y5, Y5
 	VXORPS      Y6, Y6, Y6
 	VXORPS      Y7, Y7, Y7
-	MOVQ        CX, R8
-	IMUL3Q      $0x04, R8, R8
-	MOVQ        $0x00002000, R9
-	CMPQ        R8, R9
-	CMOVQCS     R9, R8
-	ADDQ        BX, R8
+	MOVQ        BX, R8
+	ADDQ        $0x00002000, R8
 	SHRQ        $0x01, DI
 	JNC         even
 	VCVTPH2PS   (BX), Y8
@@ -1262,7 +1246,7 @@ done:
 	RET
 
 // func dot1x2F32AVX2(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, CMOV, FMA3, MMX+
+// Requires: AVX, FMA3, MMX+
 TEXT ·dot1x2F32AVX2(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -1277,12 +1261,8 @@ TEXT ·dot1x2F32AVX2(SB), NOSPLIT, $0-72
 	VXORPS      Y1, Y1, Y1
 	VXORPS      Y2, Y2, Y2
 	VXORPS      Y3, Y3, Y3
-	MOVQ        CX, DI
-	IMUL3Q      $0x02, DI, DI
-	MOVQ        $0x00002000, R8
-	CMPQ        DI, R8
-	CMOVQCS     R8, DI
-	ADDQ        BX, DI
+	MOVQ        BX, DI
+	ADDQ        $0x00002000, DI
 	SHRQ        $0x01, SI
 	JNC         even
 	VMOVUPS     (BX), Y4
@@ -1376,7 +1356,7 @@ done:
 	RET
 
 // func dot2x2F32AVX2(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, CMOV, FMA3, MMX+
+// Requires: AVX, FMA3, MMX+
 TEXT ·dot2x2F32AVX2(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -1394,12 +1374,8 @@ TEXT ·dot2x2F32AVX2(SB), NOSPLIT, $0-72
 	VXORPS      Y5, Y5, Y5
 	VXORPS      Y6, Y6, Y6
 	VXORPS      Y7, Y7, Y7
-	MOVQ        CX, R8
-	IMUL3Q      $0x02, R8, R8
-	MOVQ        $0x00002000, R9
-	CMPQ        R8, R9
-	CMOVQCS     R9, R8
-	ADDQ        BX, R8
+	MOVQ        BX, R8
+	ADDQ        $0x00002000, R8
 	SHRQ        $0x01, SI
 	JNC         even
 	VMOVUPS     (BX), Y8
@@ -1533,7 +1509,7 @@ done:
 	RET
 
 // func dot3x2F32AVX2(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, CMOV, FMA3, MMX+
+// Requires: AVX, FMA3, MMX+
 TEXT ·dot3x2F32AVX2(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -1555,12 +1531,8 @@ TEXT ·dot3x2F32AVX2(SB), NOSPLIT, $0-72
 	VXORPS      Y9, Y9, Y9
 	VXORPS      Y10, Y10, Y10
 	VXORPS      Y11, Y11, Y11
-	MOVQ        CX, R8
-	IMUL3Q      $0x02, R8, R8
-	MOVQ        $0x00002000, R9
-	CMPQ        R8, R9
-	CMOVQCS     R9, R8
-	ADDQ        BX, R8
+	MOVQ        BX, R8
+	ADDQ        $0x00002000, R8
 	SHRQ        $0x01, SI
 	JNC         even
 	VMOVUPS     (BX), Y12
@@ -1735,7 +1707,7 @@ done:
 	RET
 
 // func dot1x4F32AVX2(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, CMOV, FMA3, MMX+
+// Requires: AVX, FMA3, MMX+
 TEXT ·dot1x4F32AVX2(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -1756,12 +1728,8 @@ TEXT ·dot1x4F32AVX2(SB), NOSPLIT, $0-72
 	VXORPS      Y5, Y5, Y5
 	VXORPS      Y6, Y6, Y6
 	VXORPS      Y7, Y7, Y7
-	MOVQ        CX, R8
-	IMUL3Q      $0x04, R8, R8
-	MOVQ        $0x00002000, R9
-	CMPQ        R8, R9
-	CMOVQCS     R9, R8
-	ADDQ        BX, R8
+	MOVQ        BX, R8
+	ADDQ        $0x00002000, R8
 	SHRQ        $0x01, DI
 	JNC         even
 	VMOVUPS     (BX), Y8

@@ -2,186 +2,6 @@
 
 #include "textflag.h"
 
-// func dot1x1F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, AVX512F
-TEXT ·dot1x1F16AVX512(SB), NOSPLIT, $0-72
-	MOVQ        ldx+24(FP), AX
-	MOVQ        ldw+40(FP), CX
-	SHLQ        $0x02, AX
-	SHLQ        $0x01, CX
-	MOVQ        x+16(FP), AX
-	MOVQ        w+32(FP), CX
-	MOVQ        steps+48(FP), BX
-	MOVQ        xt+56(FP), DX
-	VPXORD      Z0, Z0, Z0
-	SHRQ        $0x01, BX
-	JNC         even
-	VCVTPH2PS   (CX), Z1
-	VMOVUPS     (AX), Z2
-	VFMADD231PS Z1, Z2, Z0
-	ADDQ        $0x00000040, AX
-	ADDQ        $0x00000020, CX
-
-even:
-	TESTQ BX, BX
-	JZ    tail
-
-loop:
-	VCVTPH2PS   (CX), Z1
-	VMOVUPS     (AX), Z2
-	VFMADD231PS Z1, Z2, Z0
-	VCVTPH2PS   32(CX), Z1
-	VMOVUPS     64(AX), Z2
-	VFMADD231PS Z1, Z2, Z0
-	ADDQ        $0x00000080, AX
-	ADDQ        $0x00000040, CX
-	DECQ        BX
-	JNZ         loop
-
-tail:
-	TESTQ       DX, DX
-	JZ          done
-	MOVQ        $0x00000040, AX
-	MOVQ        $0x00000020, CX
-	MOVQ        DX, AX
-	MOVQ        wt+64(FP), CX
-	VCVTPH2PS   (CX), Z1
-	VMOVUPS     (AX), Z2
-	VFMADD231PS Z1, Z2, Z0
-
-done:
-	MOVQ          dst+0(FP), AX
-	MOVQ          ldd+8(FP), CX
-	SHLQ          $0x02, CX
-	VEXTRACTF64X4 $0x01, Z0, Y1
-	VADDPS        Y1, Y0, Y0
-	VEXTRACTF128  $0x01, Y0, X1
-	VADDPS        X1, X0, X1
-	VPERMILPS     $0x4e, X1, X0
-	VADDPS        X0, X1, X1
-	VPERMILPS     $0xb1, X1, X0
-	VADDPS        X0, X1, X1
-	VMOVSS        X1, (AX)
-	VZEROUPPER
-	RET
-
-// func dot1x4F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·dot1x4F16AVX512(SB), NOSPLIT, $0-72
-	MOVQ        ldx+24(FP), AX
-	MOVQ        ldw+40(FP), CX
-	SHLQ        $0x02, AX
-	SHLQ        $0x01, CX
-	MOVQ        x+16(FP), AX
-	MOVQ        w+32(FP), DX
-	MOVQ        DX, BX
-	LEAQ        (BX)(CX*2), SI
-	ADDQ        CX, SI
-	MOVQ        steps+48(FP), DI
-	MOVQ        xt+56(FP), DX
-	VPXORD      Z0, Z0, Z0
-	VPXORD      Z1, Z1, Z1
-	VPXORD      Z2, Z2, Z2
-	VPXORD      Z3, Z3, Z3
-	MOVQ        CX, R8
-	IMUL3Q      $0x04, R8, R8
-	MOVQ        $0x00002000, R9
-	CMPQ        R8, R9
-	CMOVQCS     R9, R8
-	ADDQ        BX, R8
-	SHRQ        $0x01, DI
-	JNC         even
-	VCVTPH2PS   (BX), Z4
-	VCVTPH2PS   (BX)(CX*1), Z5
-	VCVTPH2PS   (BX)(CX*2), Z6
-	VCVTPH2PS   (SI), Z7
-	VMOVUPS     (AX), Z8
-	VFMADD231PS Z4, Z8, Z0
-	VFMADD231PS Z5, Z8, Z1
-	VFMADD231PS Z6, Z8, Z2
-	VFMADD231PS Z7, Z8, Z3
-	ADDQ        $0x00000040, AX
-	ADDQ        $0x00000020, BX
-	ADDQ        $0x00000020, SI
-
-even:
-	TESTQ DI, DI
-	JZ    tail
-
-loop:
-	PREFETCHT0  (R8)
-	PREFETCHT0  64(R8)
-	PREFETCHT0  128(R8)
-	PREFETCHT0  192(R8)
-	ADDQ        $0x00000100, R8
-	VCVTPH2PS   (BX), Z4
-	VCVTPH2PS   (BX)(CX*1), Z5
-	VCVTPH2PS   (BX)(CX*2), Z6
-	VCVTPH2PS   (SI), Z7
-	VMOVUPS     (AX), Z8
-	VFMADD231PS Z4, Z8, Z0
-	VFMADD231PS Z5, Z8, Z1
-	VFMADD231PS Z6, Z8, Z2
-	VFMADD231PS Z7, Z8, Z3
-	VCVTPH2PS   32(BX), Z4
-	VCVTPH2PS   32(BX)(CX*1), Z5
-	VCVTPH2PS   32(BX)(CX*2), Z6
-	VCVTPH2PS   32(SI), Z7
-	VMOVUPS     64(AX), Z8
-	VFMADD231PS Z4, Z8, Z0
-	VFMADD231PS Z5, Z8, Z1
-	VFMADD231PS Z6, Z8, Z2
-	VFMADD231PS Z7, Z8, Z3
-	ADDQ        $0x00000080, AX
-	ADDQ        $0x00000040, BX
-	ADDQ        $0x00000040, SI
-	DECQ        DI
-	JNZ         loop
-
-tail:
-	TESTQ       DX, DX
-	JZ          done
-	MOVQ        $0x00000040, AX
-	MOVQ        $0x00000020, CX
-	MOVQ        DX, AX
-	MOVQ        wt+64(FP), DX
-	MOVQ        DX, BX
-	LEAQ        (BX)(CX*2), SI
-	ADDQ        CX, SI
-	VCVTPH2PS   (BX), Z4
-	VCVTPH2PS   (BX)(CX*1), Z5
-	VCVTPH2PS   (BX)(CX*2), Z6
-	VCVTPH2PS   (SI), Z7
-	VMOVUPS     (AX), Z8
-	VFMADD231PS Z4, Z8, Z0
-	VFMADD231PS Z5, Z8, Z1
-	VFMADD231PS Z6, Z8, Z2
-	VFMADD231PS Z7, Z8, Z3
-
-done:
-	MOVQ          dst+0(FP), AX
-	MOVQ          ldd+8(FP), CX
-	SHLQ          $0x02, CX
-	VSHUFF64X2    $0x44, Z1, Z0, Z4
-	VSHUFF64X2    $0xee, Z1, Z0, Z0
-	VADDPS        Z4, Z0, Z0
-	VSHUFF64X2    $0x44, Z3, Z2, Z4
-	VSHUFF64X2    $0xee, Z3, Z2, Z2
-	VADDPS        Z4, Z2, Z2
-	VSHUFF64X2    $0x88, Z2, Z0, Z4
-	VSHUFF64X2    $0xdd, Z2, Z0, Z0
-	VADDPS        Z4, Z0, Z0
-	VPERMILPS     $0x4e, Z0, Z4
-	VADDPS        Z4, Z0, Z0
-	VPERMILPS     $0xb1, Z0, Z4
-	VADDPS        Z4, Z0, Z0
-	MOVL          $0x00001111, CX
-	KMOVW         CX, K1
-	VCOMPRESSPS.Z Z0, K1, Z0
-	VMOVUPS       X0, (AX)
-	VZEROUPPER
-	RET
-
 // func dot2x1F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
 // Requires: AVX, AVX512F
 TEXT ·dot2x1F16AVX512(SB), NOSPLIT, $0-72
@@ -267,7 +87,7 @@ done:
 	RET
 
 // func dot2x4F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, AVX512F, CMOV, MMX+
+// Requires: AVX, AVX512F, MMX+
 TEXT ·dot2x4F16AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -287,12 +107,8 @@ TEXT ·dot2x4F16AVX512(SB), NOSPLIT, $0-72
 	VPXORD      Z5, Z5, Z5
 	VPXORD      Z6, Z6, Z6
 	VPXORD      Z7, Z7, Z7
-	MOVQ        CX, R9
-	IMUL3Q      $0x04, R9, R9
-	MOVQ        $0x00002000, R10
-	CMPQ        R9, R10
-	CMOVQCS     R10, R9
-	ADDQ        BX, R9
+	MOVQ        BX, R9
+	ADDQ        $0x00002000, R9
 	SHRQ        $0x01, DI
 	JNC         even
 	VCVTPH2PS   (BX), Z8
@@ -527,7 +343,7 @@ done:
 	RET
 
 // func dot3x4F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, AVX512F, CMOV, MMX+
+// Requires: AVX, AVX512F, MMX+
 TEXT ·dot3x4F16AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -551,12 +367,8 @@ TEXT ·dot3x4F16AVX512(SB), NOSPLIT, $0-72
 	VPXORD      Z9, Z9, Z9
 	VPXORD      Z10, Z10, Z10
 	VPXORD      Z11, Z11, Z11
-	MOVQ        CX, R9
-	IMUL3Q      $0x04, R9, R9
-	MOVQ        $0x00002000, R10
-	CMPQ        R9, R10
-	CMOVQCS     R10, R9
-	ADDQ        BX, R9
+	MOVQ        BX, R9
+	ADDQ        $0x00002000, R9
 	SHRQ        $0x01, DI
 	JNC         even
 	VCVTPH2PS   (BX), Z12
@@ -854,7 +666,7 @@ done:
 	RET
 
 // func dot4x4F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, AVX512F, CMOV, MMX+
+// Requires: AVX, AVX512F, MMX+
 TEXT ·dot4x4F16AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -884,12 +696,8 @@ TEXT ·dot4x4F16AVX512(SB), NOSPLIT, $0-72
 	VPXORD      Z13, Z13, Z13
 	VPXORD      Z14, Z14, Z14
 	VPXORD      Z15, Z15, Z15
-	MOVQ        CX, R10
-	IMUL3Q      $0x04, R10, R10
-	MOVQ        $0x00002000, R11
-	CMPQ        R10, R11
-	CMOVQCS     R11, R10
-	ADDQ        SI, R10
+	MOVQ        SI, R10
+	ADDQ        $0x00002000, R10
 	SHRQ        $0x01, R8
 	JNC         even
 	VCVTPH2PS   (SI), Z16
@@ -2011,113 +1819,40 @@ done:
 	VZEROUPPER
 	RET
 
-// func dot1x8F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
-// Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·dot1x8F16AVX512(SB), NOSPLIT, $0-72
+// func dot1x1F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
+// Requires: AVX, AVX512F
+TEXT ·dot1x1F16AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
 	SHLQ        $0x02, AX
 	SHLQ        $0x01, CX
 	MOVQ        x+16(FP), AX
-	MOVQ        w+32(FP), DX
-	MOVQ        DX, BX
-	LEAQ        (BX)(CX*2), SI
-	ADDQ        CX, SI
-	LEAQ        (SI)(CX*2), DI
-	ADDQ        CX, DI
-	MOVQ        steps+48(FP), R8
+	MOVQ        w+32(FP), CX
+	MOVQ        steps+48(FP), BX
 	MOVQ        xt+56(FP), DX
 	VPXORD      Z0, Z0, Z0
-	VPXORD      Z1, Z1, Z1
-	VPXORD      Z2, Z2, Z2
-	VPXORD      Z3, Z3, Z3
-	VPXORD      Z4, Z4, Z4
-	VPXORD      Z5, Z5, Z5
-	VPXORD      Z6, Z6, Z6
-	VPXORD      Z7, Z7, Z7
-	MOVQ        CX, R9
-	IMUL3Q      $0x08, R9, R9
-	MOVQ        $0x00002000, R10
-	CMPQ        R9, R10
-	CMOVQCS     R10, R9
-	ADDQ        BX, R9
-	SHRQ        $0x01, R8
+	SHRQ        $0x01, BX
 	JNC         even
-	VCVTPH2PS   (BX), Z8
-	VCVTPH2PS   (BX)(CX*1), Z9
-	VCVTPH2PS   (BX)(CX*2), Z10
-	VCVTPH2PS   (SI), Z11
-	VCVTPH2PS   (SI)(CX*1), Z12
-	VCVTPH2PS   (SI)(CX*2), Z13
-	VCVTPH2PS   (DI), Z14
-	VCVTPH2PS   (DI)(CX*1), Z15
-	VMOVUPS     (AX), Z16
-	VFMADD231PS Z8, Z16, Z0
-	VFMADD231PS Z9, Z16, Z1
-	VFMADD231PS Z10, Z16, Z2
-	VFMADD231PS Z11, Z16, Z3
-	VFMADD231PS Z12, Z16, Z4
-	VFMADD231PS Z13, Z16, Z5
-	VFMADD231PS Z14, Z16, Z6
-	VFMADD231PS Z15, Z16, Z7
+	VCVTPH2PS   (CX), Z1
+	VMOVUPS     (AX), Z2
+	VFMADD231PS Z1, Z2, Z0
 	ADDQ        $0x00000040, AX
-	ADDQ        $0x00000020, BX
-	ADDQ        $0x00000020, SI
-	ADDQ        $0x00000020, DI
+	ADDQ        $0x00000020, CX
 
 even:
-	TESTQ R8, R8
+	TESTQ BX, BX
 	JZ    tail
 
 loop:
-	PREFETCHT0  (R9)
-	PREFETCHT0  64(R9)
-	PREFETCHT0  128(R9)
-	PREFETCHT0  192(R9)
-	PREFETCHT0  256(R9)
-	PREFETCHT0  320(R9)
-	PREFETCHT0  384(R9)
-	PREFETCHT0  448(R9)
-	ADDQ        $0x00000200, R9
-	VCVTPH2PS   (BX), Z8
-	VCVTPH2PS   (BX)(CX*1), Z9
-	VCVTPH2PS   (BX)(CX*2), Z10
-	VCVTPH2PS   (SI), Z11
-	VCVTPH2PS   (SI)(CX*1), Z12
-	VCVTPH2PS   (SI)(CX*2), Z13
-	VCVTPH2PS   (DI), Z14
-	VCVTPH2PS   (DI)(CX*1), Z15
-	VMOVUPS     (AX), Z16
-	VFMADD231PS Z8, Z16, Z0
-	VFMADD231PS Z9, Z16, Z1
-	VFMADD231PS Z10, Z16, Z2
-	VFMADD231PS Z11, Z16, Z3
-	VFMADD231PS Z12, Z16, Z4
-	VFMADD231PS Z13, Z16, Z5
-	VFMADD231PS Z14, Z16, Z6
-	VFMADD231PS Z15, Z16, Z7
-	VCVTPH2PS   32(BX), Z8
-	VCVTPH2PS   32(BX)(CX*1), Z9
-	VCVTPH2PS   32(BX)(CX*2), Z10
-	VCVTPH2PS   32(SI), Z11
-	VCVTPH2PS   32(SI)(CX*1), Z12
-	VCVTPH2PS   32(SI)(CX*2), Z13
-	VCVTPH2PS   32(DI), Z14
-	VCVTPH2PS   32(DI)(CX*1), Z15
-	VMOVUPS     64(AX), Z16
-	VFMADD231PS Z8, Z16, Z0
-	VFMADD231PS Z9, Z16, Z1
-	VFMADD231PS Z10, Z16, Z2
-	VFMADD231PS Z11, Z16, Z3
-	VFMADD231PS Z12, Z16, Z4
-	VFMADD231PS Z13, Z16, Z5
-	VFMADD231PS Z14, Z16, Z6
-	VFMADD231PS Z15, Z16, Z7
+	VCVTPH2PS   (CX), Z1
+	VMOVUPS     (AX), Z2
+	VFMADD231PS Z1, Z2, Z0
+	VCVTPH2PS   32(CX), Z1
+	VMOVUPS     64(AX), Z2
+	VFMADD231PS Z1, Z2, Z0
 	ADDQ        $0x00000080, AX
-	ADDQ        $0x00000040, BX
-	ADDQ        $0x00000040, SI
-	ADDQ        $0x00000040, DI
-	DECQ        R8
+	ADDQ        $0x00000040, CX
+	DECQ        BX
 	JNZ         loop
 
 tail:
@@ -2126,115 +1861,8 @@ tail:
 	MOVQ        $0x00000040, AX
 	MOVQ        $0x00000020, CX
 	MOVQ        DX, AX
-	MOVQ        wt+64(FP), DX
-	MOVQ        DX, BX
-	LEAQ        (BX)(CX*2), SI
-	ADDQ        CX, SI
-	LEAQ        (SI)(CX*2), DI
-	ADDQ        CX, DI
-	VCVTPH2PS   (BX), Z8
-	VCVTPH2PS   (BX)(CX*1), Z9
-	VCVTPH2PS   (BX)(CX*2), Z10
-	VCVTPH2PS   (SI), Z11
-	VCVTPH2PS   (SI)(CX*1), Z12
-	VCVTPH2PS   (SI)(CX*2), Z13
-	VCVTPH2PS   (DI), Z14
-	VCVTPH2PS   (DI)(CX*1), Z15
-	VMOVUPS     (AX), Z16
-	VFMADD231PS Z8, Z16, Z0
-	VFMADD231PS Z9, Z16, Z1
-	VFMADD231PS Z10, Z16, Z2
-	VFMADD231PS Z11, Z16, Z3
-	VFMADD231PS Z12, Z16, Z4
-	VFMADD231PS Z13, Z16, Z5
-	VFMADD231PS Z14, Z16, Z6
-	VFMADD231PS Z15, Z16, Z7
-
-done:
-	MOVQ          dst+0(FP), AX
-	MOVQ          ldd+8(FP), CX
-	SHLQ          $0x02, CX
-	VSHUFF64X2    $0x44, Z1, Z0, Z8
-	VSHUFF64X2    $0xee, Z1, Z0, Z0
-	VADDPS        Z8, Z0, Z0
-	VSHUFF64X2    $0x44, Z3, Z2, Z8
-	VSHUFF64X2    $0xee, Z3, Z2, Z2
-	VADDPS        Z8, Z2, Z2
-	VSHUFF64X2    $0x88, Z2, Z0, Z8
-	VSHUFF64X2    $0xdd, Z2, Z0, Z0
-	VADDPS        Z8, Z0, Z0
-	VPERMILPS     $0x4e, Z0, Z8
-	VADDPS        Z8, Z0, Z0
-	VPERMILPS     $0xb1, Z0, Z8
-	VADDPS        Z8, Z0, Z0
-	MOVL          $0x00001111, CX
-	KMOVW         CX, K1
-	VCOMPRESSPS.Z Z0, K1, Z0
-	VMOVUPS       X0, (AX)
-	VSHUFF64X2    $0x44, Z5, Z4, Z0
-	VSHUFF64X2    $0xee, Z5, Z4, Z4
-	VADDPS        Z0, Z4, Z4
-	VSHUFF64X2    $0x44, Z7, Z6, Z0
-	VSHUFF64X2    $0xee, Z7, Z6, Z6
-	VADDPS        Z0, Z6, Z6
-	VSHUFF64X2    $0x88, Z6, Z4, Z0
-	VSHUFF64X2    $0xdd, Z6, Z4, Z4
-	VADDPS        Z0, Z4, Z4
-	VPERMILPS     $0x4e, Z4, Z0
-	VADDPS        Z0, Z4, Z4
-	VPERMILPS     $0xb1, Z4, Z0
-	VADDPS        Z0, Z4, Z4
-	MOVL          $0x00001111, CX
-	KMOVW         CX, K1
-	VCOMPRESSPS.Z Z4, K1, Z4
-	VMOVUPS       X4, 16(AX)
-	VZEROUPPER
-	RET
-
-// func dot1x1F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, AVX512F
-TEXT ·dot1x1F32AVX512(SB), NOSPLIT, $0-72
-	MOVQ        ldx+24(FP), AX
-	MOVQ        ldw+40(FP), CX
-	SHLQ        $0x02, AX
-	SHLQ        $0x02, CX
-	MOVQ        x+16(FP), AX
-	MOVQ        w+32(FP), CX
-	MOVQ        steps+48(FP), BX
-	MOVQ        xt+56(FP), DX
-	VPXORD      Z0, Z0, Z0
-	SHRQ        $0x01, BX
-	JNC         even
-	VMOVUPS     (CX), Z1
-	VMOVUPS     (AX), Z2
-	VFMADD231PS Z1, Z2, Z0
-	ADDQ        $0x00000040, AX
-	ADDQ        $0x00000040, CX
-
-even:
-	TESTQ BX, BX
-	JZ    tail
-
-loop:
-	VMOVUPS     (CX), Z1
-	VMOVUPS     (AX), Z2
-	VFMADD231PS Z1, Z2, Z0
-	VMOVUPS     64(CX), Z1
-	VMOVUPS     64(AX), Z2
-	VFMADD231PS Z1, Z2, Z0
-	ADDQ        $0x00000080, AX
-	ADDQ        $0x00000080, CX
-	DECQ        BX
-	JNZ         loop
-
-tail:
-	TESTQ       DX, DX
-	JZ          done
-	MOVQ        $0x00000040, AX
-	MOVQ        $0x00000040, CX
-	MOVQ        DX, AX
 	MOVQ        wt+64(FP), CX
-	VMOVUPS     (CX), Z1
+	VCVTPH2PS   (CX), Z1
 	VMOVUPS     (AX), Z2
 	VFMADD231PS Z1, Z2, Z0
 
@@ -2254,124 +1882,91 @@ done:
 	VZEROUPPER
 	RET
 
-// func dot1x4F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·dot1x4F32AVX512(SB), NOSPLIT, $0-72
+// func dot1x2F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·dot1x2F16AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
 	SHLQ        $0x02, AX
-	SHLQ        $0x02, CX
+	SHLQ        $0x01, CX
 	MOVQ        x+16(FP), AX
 	MOVQ        w+32(FP), DX
 	MOVQ        DX, BX
-	LEAQ        (BX)(CX*2), SI
-	ADDQ        CX, SI
-	MOVQ        steps+48(FP), DI
+	MOVQ        steps+48(FP), SI
 	MOVQ        xt+56(FP), DX
 	VPXORD      Z0, Z0, Z0
 	VPXORD      Z1, Z1, Z1
-	VPXORD      Z2, Z2, Z2
-	VPXORD      Z3, Z3, Z3
-	MOVQ        CX, R8
-	IMUL3Q      $0x04, R8, R8
-	MOVQ        $0x00002000, R9
-	CMPQ        R8, R9
-	CMOVQCS     R9, R8
-	ADDQ        BX, R8
-	SHRQ        $0x01, DI
+	MOVQ        BX, DI
+	ADDQ        $0x00002000, DI
+	SHRQ        $0x01, SI
 	JNC         even
-	VMOVUPS     (BX), Z4
-	VMOVUPS     (BX)(CX*1), Z5
-	VMOVUPS     (BX)(CX*2), Z6
-	VMOVUPS     (SI), Z7
-	VMOVUPS     (AX), Z8
-	VFMADD231PS Z4, Z8, Z0
-	VFMADD231PS Z5, Z8, Z1
-	VFMADD231PS Z6, Z8, Z2
-	VFMADD231PS Z7, Z8, Z3
+	VCVTPH2PS   (BX), Z2
+	VCVTPH2PS   (BX)(CX*1), Z3
+	VMOVUPS     (AX), Z4
+	VFMADD231PS Z2, Z4, Z0
+	VFMADD231PS Z3, Z4, Z1
 	ADDQ        $0x00000040, AX
-	ADDQ        $0x00000040, BX
-	ADDQ        $0x00000040, SI
+	ADDQ        $0x00000020, BX
 
 even:
-	TESTQ DI, DI
+	TESTQ SI, SI
 	JZ    tail
 
 loop:
-	PREFETCHT0  (R8)
-	PREFETCHT0  64(R8)
-	PREFETCHT0  128(R8)
-	PREFETCHT0  192(R8)
-	PREFETCHT0  256(R8)
-	PREFETCHT0  320(R8)
-	PREFETCHT0  384(R8)
-	PREFETCHT0  448(R8)
-	ADDQ        $0x00000200, R8
-	VMOVUPS     (BX), Z4
-	VMOVUPS     (BX)(CX*1), Z5
-	VMOVUPS     (BX)(CX*2), Z6
-	VMOVUPS     (SI), Z7
-	VMOVUPS     (AX), Z8
-	VFMADD231PS Z4, Z8, Z0
-	VFMADD231PS Z5, Z8, Z1
-	VFMADD231PS Z6, Z8, Z2
-	VFMADD231PS Z7, Z8, Z3
-	VMOVUPS     64(BX), Z4
-	VMOVUPS     64(BX)(CX*1), Z5
-	VMOVUPS     64(BX)(CX*2), Z6
-	VMOVUPS     64(SI), Z7
-	VMOVUPS     64(AX), Z8
-	VFMADD231PS Z4, Z8, Z0
-	VFMADD231PS Z5, Z8, Z1
-	VFMADD231PS Z6, Z8, Z2
-	VFMADD231PS Z7, Z8, Z3
+	PREFETCHT0  (DI)
+	PREFETCHT0  64(DI)
+	ADDQ        $0x00000080, DI
+	VCVTPH2PS   (BX), Z2
+	VCVTPH2PS   (BX)(CX*1), Z3
+	VMOVUPS     (AX), Z4
+	VFMADD231PS Z2, Z4, Z0
+	VFMADD231PS Z3, Z4, Z1
+	VCVTPH2PS   32(BX), Z2
+	VCVTPH2PS   32(BX)(CX*1), Z3
+	VMOVUPS     64(AX), Z4
+	VFMADD231PS Z2, Z4, Z0
+	VFMADD231PS Z3, Z4, Z1
 	ADDQ        $0x00000080, AX
-	ADDQ        $0x00000080, BX
-	ADDQ        $0x00000080, SI
-	DECQ        DI
+	ADDQ        $0x00000040, BX
+	DECQ        SI
 	JNZ         loop
 
 tail:
 	TESTQ       DX, DX
 	JZ          done
 	MOVQ        $0x00000040, AX
-	MOVQ        $0x00000040, CX
+	MOVQ        $0x00000020, CX
 	MOVQ        DX, AX
 	MOVQ        wt+64(FP), DX
 	MOVQ        DX, BX
-	LEAQ        (BX)(CX*2), SI
-	ADDQ        CX, SI
-	VMOVUPS     (BX), Z4
-	VMOVUPS     (BX)(CX*1), Z5
-	VMOVUPS     (BX)(CX*2), Z6
-	VMOVUPS     (SI), Z7
-	VMOVUPS     (AX), Z8
-	VFMADD231PS Z4, Z8, Z0
-	VFMADD231PS Z5, Z8, Z1
-	VFMADD231PS Z6, Z8, Z2
-	VFMADD231PS Z7, Z8, Z3
+	VCVTPH2PS   (BX), Z2
+	VCVTPH2PS   (BX)(CX*1), Z3
+	VMOVUPS     (AX), Z4
+	VFMADD231PS Z2, Z4, Z0
+	VFMADD231PS Z3, Z4, Z1
 
 done:
 	MOVQ          dst+0(FP), AX
 	MOVQ          ldd+8(FP), CX
 	SHLQ          $0x02, CX
-	VSHUFF64X2    $0x44, Z1, Z0, Z4
-	VSHUFF64X2    $0xee, Z1, Z0, Z0
-	VADDPS        Z4, Z0, Z0
-	VSHUFF64X2    $0x44, Z3, Z2, Z4
-	VSHUFF64X2    $0xee, Z3, Z2, Z2
-	VADDPS        Z4, Z2, Z2
-	VSHUFF64X2    $0x88, Z2, Z0, Z4
-	VSHUFF64X2    $0xdd, Z2, Z0, Z0
-	VADDPS        Z4, Z0, Z0
-	VPERMILPS     $0x4e, Z0, Z4
-	VADDPS        Z4, Z0, Z0
-	VPERMILPS     $0xb1, Z0, Z4
-	VADDPS        Z4, Z0, Z0
-	MOVL          $0x00001111, CX
-	KMOVW         CX, K1
-	VCOMPRESSPS.Z Z0, K1, Z0
-	VMOVUPS       X0, (AX)
+	VEXTRACTF64X4 $0x01, Z0, Y2
+	VADDPS        Y2, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X2
+	VADDPS        X2, X0, X2
+	VPERMILPS     $0x4e, X2, X0
+	VADDPS        X0, X2, X2
+	VPERMILPS     $0xb1, X2, X0
+	VADDPS        X0, X2, X2
+	VMOVSS        X2, (AX)
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y0, Y1, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X1
+	VPERMILPS     $0x4e, X1, X0
+	VADDPS        X0, X1, X1
+	VPERMILPS     $0xb1, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSS        X1, 4(AX)
 	VZEROUPPER
 	RET
 
@@ -2460,7 +2055,7 @@ done:
 	RET
 
 // func dot2x4F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, AVX512F, CMOV, MMX+
+// Requires: AVX, AVX512F, MMX+
 TEXT ·dot2x4F32AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -2480,12 +2075,8 @@ TEXT ·dot2x4F32AVX512(SB), NOSPLIT, $0-72
 	VPXORD      Z5, Z5, Z5
 	VPXORD      Z6, Z6, Z6
 	VPXORD      Z7, Z7, Z7
-	MOVQ        CX, R9
-	IMUL3Q      $0x04, R9, R9
-	MOVQ        $0x00002000, R10
-	CMPQ        R9, R10
-	CMOVQCS     R10, R9
-	ADDQ        BX, R9
+	MOVQ        BX, R9
+	ADDQ        $0x00002000, R9
 	SHRQ        $0x01, DI
 	JNC         even
 	VMOVUPS     (BX), Z8
@@ -2724,7 +2315,7 @@ done:
 	RET
 
 // func dot3x4F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, AVX512F, CMOV, MMX+
+// Requires: AVX, AVX512F, MMX+
 TEXT ·dot3x4F32AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -2748,12 +2339,8 @@ TEXT ·dot3x4F32AVX512(SB), NOSPLIT, $0-72
 	VPXORD      Z9, Z9, Z9
 	VPXORD      Z10, Z10, Z10
 	VPXORD      Z11, Z11, Z11
-	MOVQ        CX, R9
-	IMUL3Q      $0x04, R9, R9
-	MOVQ        $0x00002000, R10
-	CMPQ        R9, R10
-	CMOVQCS     R10, R9
-	ADDQ        BX, R9
+	MOVQ        BX, R9
+	ADDQ        $0x00002000, R9
 	SHRQ        $0x01, DI
 	JNC         even
 	VMOVUPS     (BX), Z12
@@ -3055,7 +2642,7 @@ done:
 	RET
 
 // func dot4x4F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, AVX512F, CMOV, MMX+
+// Requires: AVX, AVX512F, MMX+
 TEXT ·dot4x4F32AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
@@ -3085,12 +2672,8 @@ TEXT ·dot4x4F32AVX512(SB), NOSPLIT, $0-72
 	VPXORD      Z13, Z13, Z13
 	VPXORD      Z14, Z14, Z14
 	VPXORD      Z15, Z15, Z15
-	MOVQ        CX, R10
-	IMUL3Q      $0x04, R10, R10
-	MOVQ        $0x00002000, R11
-	CMPQ        R10, R11
-	CMOVQCS     R11, R10
-	ADDQ        SI, R10
+	MOVQ        SI, R10
+	ADDQ        $0x00002000, R10
 	SHRQ        $0x01, R8
 	JNC         even
 	VMOVUPS     (SI), Z16
@@ -4216,9 +3799,72 @@ done:
 	VZEROUPPER
 	RET
 
-// func dot1x8F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·dot1x8F32AVX512(SB), NOSPLIT, $0-72
+// func dot1x1F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
+// Requires: AVX, AVX512F
+TEXT ·dot1x1F32AVX512(SB), NOSPLIT, $0-72
+	MOVQ        ldx+24(FP), AX
+	MOVQ        ldw+40(FP), CX
+	SHLQ        $0x02, AX
+	SHLQ        $0x02, CX
+	MOVQ        x+16(FP), AX
+	MOVQ        w+32(FP), CX
+	MOVQ        steps+48(FP), BX
+	MOVQ        xt+56(FP), DX
+	VPXORD      Z0, Z0, Z0
+	SHRQ        $0x01, BX
+	JNC         even
+	VMOVUPS     (CX), Z1
+	VMOVUPS     (AX), Z2
+	VFMADD231PS Z1, Z2, Z0
+	ADDQ        $0x00000040, AX
+	ADDQ        $0x00000040, CX
+
+even:
+	TESTQ BX, BX
+	JZ    tail
+
+loop:
+	VMOVUPS     (CX), Z1
+	VMOVUPS     (AX), Z2
+	VFMADD231PS Z1, Z2, Z0
+	VMOVUPS     64(CX), Z1
+	VMOVUPS     64(AX), Z2
+	VFMADD231PS Z1, Z2, Z0
+	ADDQ        $0x00000080, AX
+	ADDQ        $0x00000080, CX
+	DECQ        BX
+	JNZ         loop
+
+tail:
+	TESTQ       DX, DX
+	JZ          done
+	MOVQ        $0x00000040, AX
+	MOVQ        $0x00000040, CX
+	MOVQ        DX, AX
+	MOVQ        wt+64(FP), CX
+	VMOVUPS     (CX), Z1
+	VMOVUPS     (AX), Z2
+	VFMADD231PS Z1, Z2, Z0
+
+done:
+	MOVQ          dst+0(FP), AX
+	MOVQ          ldd+8(FP), CX
+	SHLQ          $0x02, CX
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X1
+	VPERMILPS     $0x4e, X1, X0
+	VADDPS        X0, X1, X1
+	VPERMILPS     $0xb1, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSS        X1, (AX)
+	VZEROUPPER
+	RET
+
+// func dot1x2F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·dot1x2F32AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
 	SHLQ        $0x02, AX
@@ -4226,111 +3872,45 @@ TEXT ·dot1x8F32AVX512(SB), NOSPLIT, $0-72
 	MOVQ        x+16(FP), AX
 	MOVQ        w+32(FP), DX
 	MOVQ        DX, BX
-	LEAQ        (BX)(CX*2), SI
-	ADDQ        CX, SI
-	LEAQ        (SI)(CX*2), DI
-	ADDQ        CX, DI
-	MOVQ        steps+48(FP), R8
+	MOVQ        steps+48(FP), SI
 	MOVQ        xt+56(FP), DX
 	VPXORD      Z0, Z0, Z0
 	VPXORD      Z1, Z1, Z1
-	VPXORD      Z2, Z2, Z2
-	VPXORD      Z3, Z3, Z3
-	VPXORD      Z4, Z4, Z4
-	VPXORD      Z5, Z5, Z5
-	VPXORD      Z6, Z6, Z6
-	VPXORD      Z7, Z7, Z7
-	MOVQ        CX, R9
-	IMUL3Q      $0x08, R9, R9
-	MOVQ        $0x00002000, R10
-	CMPQ        R9, R10
-	CMOVQCS     R10, R9
-	ADDQ        BX, R9
-	SHRQ        $0x01, R8
+	MOVQ        BX, DI
+	ADDQ        $0x00002000, DI
+	SHRQ        $0x01, SI
 	JNC         even
-	VMOVUPS     (BX), Z8
-	VMOVUPS     (BX)(CX*1), Z9
-	VMOVUPS     (BX)(CX*2), Z10
-	VMOVUPS     (SI), Z11
-	VMOVUPS     (SI)(CX*1), Z12
-	VMOVUPS     (SI)(CX*2), Z13
-	VMOVUPS     (DI), Z14
-	VMOVUPS     (DI)(CX*1), Z15
-	VMOVUPS     (AX), Z16
-	VFMADD231PS Z8, Z16, Z0
-	VFMADD231PS Z9, Z16, Z1
-	VFMADD231PS Z10, Z16, Z2
-	VFMADD231PS Z11, Z16, Z3
-	VFMADD231PS Z12, Z16, Z4
-	VFMADD231PS Z13, Z16, Z5
-	VFMADD231PS Z14, Z16, Z6
-	VFMADD231PS Z15, Z16, Z7
+	VMOVUPS     (BX), Z2
+	VMOVUPS     (BX)(CX*1), Z3
+	VMOVUPS     (AX), Z4
+	VFMADD231PS Z2, Z4, Z0
+	VFMADD231PS Z3, Z4, Z1
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, BX
-	ADDQ        $0x00000040, SI
-	ADDQ        $0x00000040, DI
 
 even:
-	TESTQ R8, R8
+	TESTQ SI, SI
 	JZ    tail
 
 loop:
-	PREFETCHT0  (R9)
-	PREFETCHT0  64(R9)
-	PREFETCHT0  128(R9)
-	PREFETCHT0  192(R9)
-	PREFETCHT0  256(R9)
-	PREFETCHT0  320(R9)
-	PREFETCHT0  384(R9)
-	PREFETCHT0  448(R9)
-	PREFETCHT0  512(R9)
-	PREFETCHT0  576(R9)
-	PREFETCHT0  640(R9)
-	PREFETCHT0  704(R9)
-	PREFETCHT0  768(R9)
-	PREFETCHT0  832(R9)
-	PREFETCHT0  896(R9)
-	PREFETCHT0  960(R9)
-	ADDQ        $0x00000400, R9
-	VMOVUPS     (BX), Z8
-	VMOVUPS     (BX)(CX*1), Z9
-	VMOVUPS     (BX)(CX*2), Z10
-	VMOVUPS     (SI), Z11
-	VMOVUPS     (SI)(CX*1), Z12
-	VMOVUPS     (SI)(CX*2), Z13
-	VMOVUPS     (DI), Z14
-	VMOVUPS     (DI)(CX*1), Z15
-	VMOVUPS     (AX), Z16
-	VFMADD231PS Z8, Z16, Z0
-	VFMADD231PS Z9, Z16, Z1
-	VFMADD231PS Z10, Z16, Z2
-	VFMADD231PS Z11, Z16, Z3
-	VFMADD231PS Z12, Z16, Z4
-	VFMADD231PS Z13, Z16, Z5
-	VFMADD231PS Z14, Z16, Z6
-	VFMADD231PS Z15, Z16, Z7
-	VMOVUPS     64(BX), Z8
-	VMOVUPS     64(BX)(CX*1), Z9
-	VMOVUPS     64(BX)(CX*2), Z10
-	VMOVUPS     64(SI), Z11
-	VMOVUPS     64(SI)(CX*1), Z12
-	VMOVUPS     64(SI)(CX*2), Z13
-	VMOVUPS     64(DI), Z14
-	VMOVUPS     64(DI)(CX*1), Z15
-	VMOVUPS     64(AX), Z16
-	VFMADD231PS Z8, Z16, Z0
-	VFMADD231PS Z9, Z16, Z1
-	VFMADD231PS Z10, Z16, Z2
-	VFMADD231PS Z11, Z16, Z3
-	VFMADD231PS Z12, Z16, Z4
-	VFMADD231PS Z13, Z16, Z5
-	VFMADD231PS Z14, Z16, Z6
-	VFMADD231PS Z15, Z16, Z7
+	PREFETCHT0  (DI)
+	PREFETCHT0  64(DI)
+	PREFETCHT0  128(DI)
+	PREFETCHT0  192(DI)
+	ADDQ        $0x00000100, DI
+	VMOVUPS     (BX), Z2
+	VMOVUPS     (BX)(CX*1), Z3
+	VMOVUPS     (AX), Z4
+	VFMADD231PS Z2, Z4, Z0
+	VFMADD231PS Z3, Z4, Z1
+	VMOVUPS     64(BX), Z2
+	VMOVUPS     64(BX)(CX*1), Z3
+	VMOVUPS     64(AX), Z4
+	VFMADD231PS Z2, Z4, Z0
+	VFMADD231PS Z3, Z4, Z1
 	ADDQ        $0x00000080, AX
 	ADDQ        $0x00000080, BX
-	ADDQ        $0x00000080, SI
-	ADDQ        $0x00000080, DI
-	DECQ        R8
+	DECQ        SI
 	JNZ         loop
 
 tail:
@@ -4341,65 +3921,33 @@ tail:
 	MOVQ        DX, AX
 	MOVQ        wt+64(FP), DX
 	MOVQ        DX, BX
-	LEAQ        (BX)(CX*2), SI
-	ADDQ        CX, SI
-	LEAQ        (SI)(CX*2), DI
-	ADDQ        CX, DI
-	VMOVUPS     (BX), Z8
-	VMOVUPS     (BX)(CX*1), Z9
-	VMOVUPS     (BX)(CX*2), Z10
-	VMOVUPS     (SI), Z11
-	VMOVUPS     (SI)(CX*1), Z12
-	VMOVUPS     (SI)(CX*2), Z13
-	VMOVUPS     (DI), Z14
-	VMOVUPS     (DI)(CX*1), Z15
-	VMOVUPS     (AX), Z16
-	VFMADD231PS Z8, Z16, Z0
-	VFMADD231PS Z9, Z16, Z1
-	VFMADD231PS Z10, Z16, Z2
-	VFMADD231PS Z11, Z16, Z3
-	VFMADD231PS Z12, Z16, Z4
-	VFMADD231PS Z13, Z16, Z5
-	VFMADD231PS Z14, Z16, Z6
-	VFMADD231PS Z15, Z16, Z7
+	VMOVUPS     (BX), Z2
+	VMOVUPS     (BX)(CX*1), Z3
+	VMOVUPS     (AX), Z4
+	VFMADD231PS Z2, Z4, Z0
+	VFMADD231PS Z3, Z4, Z1
 
 done:
 	MOVQ          dst+0(FP), AX
 	MOVQ          ldd+8(FP), CX
 	SHLQ          $0x02, CX
-	VSHUFF64X2    $0x44, Z1, Z0, Z8
-	VSHUFF64X2    $0xee, Z1, Z0, Z0
-	VADDPS        Z8, Z0, Z0
-	VSHUFF64X2    $0x44, Z3, Z2, Z8
-	VSHUFF64X2    $0xee, Z3, Z2, Z2
-	VADDPS        Z8, Z2, Z2
-	VSHUFF64X2    $0x88, Z2, Z0, Z8
-	VSHUFF64X2    $0xdd, Z2, Z0, Z0
-	VADDPS        Z8, Z0, Z0
-	VPERMILPS     $0x4e, Z0, Z8
-	VADDPS        Z8, Z0, Z0
-	VPERMILPS     $0xb1, Z0, Z8
-	VADDPS        Z8, Z0, Z0
-	MOVL          $0x00001111, CX
-	KMOVW         CX, K1
-	VCOMPRESSPS.Z Z0, K1, Z0
-	VMOVUPS       X0, (AX)
-	VSHUFF64X2    $0x44, Z5, Z4, Z0
-	VSHUFF64X2    $0xee, Z5, Z4, Z4
-	VADDPS        Z0, Z4, Z4
-	VSHUFF64X2    $0x44, Z7, Z6, Z0
-	VSHUFF64X2    $0xee, Z7, Z6, Z6
-	VADDPS        Z0, Z6, Z6
-	VSHUFF64X2    $0x88, Z6, Z4, Z0
-	VSHUFF64X2    $0xdd, Z6, Z4, Z4
-	VADDPS        Z0, Z4, Z4
-	VPERMILPS     $0x4e, Z4, Z0
-	VADDPS        Z0, Z4, Z4
-	VPERMILPS     $0xb1, Z4, Z0
-	VADDPS        Z0, Z4, Z4
-	MOVL          $0x00001111, CX
-	KMOVW         CX, K1
-	VCOMPRESSPS.Z Z4, K1, Z4
-	VMOVUPS       X4, 16(AX)
+	VEXTRACTF64X4 $0x01, Z0, Y2
+	VADDPS        Y2, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X2
+	VADDPS        X2, X0, X2
+	VPERMILPS     $0x4e, X2, X0
+	VADDPS        X0, X2, X2
+	VPERMILPS     $0xb1, X2, X0
+	VADDPS        X0, X2, X2
+	VMOVSS        X2, (AX)
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y0, Y1, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X1
+	VPERMILPS     $0x4e, X1, X0
+	VADDPS        X0, X1, X1
+	VPERMILPS     $0xb1, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSS        X1, 4(AX)
 	VZEROUPPER
 	RET

@@ -15,10 +15,13 @@ func dotKernels(s isa) {
 	shapes := [][2]int{{1, 1}, {2, 1}, {3, 1}, {1, 2}, {2, 2}, {3, 2}, {1, 4}}
 	if s.width == 16 {
 		shapes = nil
-		for mt := 1; mt <= 6; mt++ {
+		for mt := 2; mt <= 6; mt++ {
 			shapes = append(shapes, [2]int{mt, 1}, [2]int{mt, 4})
 		}
-		shapes = append(shapes, [2]int{1, 8})
+		// One row of x waits for memory, which is fastest in one stream:
+		// two rows of w at a time are close to one, and enough to hide the
+		// latency of an addition.
+		shapes = append(shapes, [2]int{1, 1}, [2]int{1, 2})
 	}
 	for _, half := range []bool{true, false} {
 		for _, m := range shapes {
@@ -27,8 +30,8 @@ func dotKernels(s isa) {
 	}
 }
 
-// leastAhead is the distance of prefetches in bytes, at least.
-const leastAhead = 8 << 10
+// prefetchAhead is the distance of prefetches in bytes.
+const prefetchAhead = 8 << 10
 
 // rows addresses rows 0..n-1 of a matrix through one base register for every
 // three rows.
@@ -103,18 +106,13 @@ func dotTile(s isa, mt, nt int, half bool) {
 	wv := s.vecs(nt)
 	xv := s.vec()
 	// Few rows of x are bound by memory. Rows of w are short for the
-	// processor's own prefetching, so that the next ones are asked for while
+	// processor's own prefetching, so that what follows is asked for while
 	// these are read, at a distance that covers the time memory takes.
 	var ahead reg.GPVirtual
 	if mt <= 4 && nt > 1 {
 		ahead = GP64()
-		least := GP64()
-		MOVQ(ldw, ahead)
-		IMUL3Q(U8(uint8(nt)), ahead, ahead)
-		MOVQ(U32(leastAhead), least)
-		CMPQ(ahead, least)
-		CMOVQCS(least, ahead)
-		ADDQ(w.base[0], ahead)
+		MOVQ(w.base[0], ahead)
+		ADDQ(U32(prefetchAhead), ahead)
 	}
 	prefetch := func() {
 		if ahead == nil {
