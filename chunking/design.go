@@ -188,7 +188,7 @@ func Design(cfg *models.Config, o Options) (*Contract, error) {
 		if f.T > o.Context {
 			return nil, fmt.Errorf("chunking: function %s takes %d tokens, more than the context of %d", f.Name(), f.T, o.Context)
 		}
-		if w := c.Attention[models.Sliding].Window; f.Kind == Verify && w > 0 && f.T > w {
+		if w := c.Attention[models.Sliding].Window; c.Merged() && f.Kind == Verify && w > 0 && f.T > w {
 			return nil, fmt.Errorf("chunking: function %s takes %d drafts, more than the sliding window of %d", f.Name(), f.T, w)
 		}
 	}

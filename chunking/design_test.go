@@ -197,7 +197,7 @@ func TestDesignErrors(t *testing.T) {
 		{"embed", func(o *chunking.Options) { o.Embed = "" }, `embed "" is not known (want sidecar or graph)`},
 		{"compute", func(o *chunking.Options) { o.Compute = "int8" }, `compute "int8" is not known (want fp16 or fp32)`},
 		{"fp32 states", func(o *chunking.Options) { o.KV, o.Compute = chunking.KVState, "fp32" }, "states are fp16 only"},
-		{"long draft", func(o *chunking.Options) { o.Functions[2].T = 25 }, "function verify_25 takes 25 drafts, more than the sliding window of 24"},
+		{"long draft", func(o *chunking.Options) { o.KV, o.Functions[2].T = chunking.KVCoreMLLLM, 25 }, "function verify_25 takes 25 drafts, more than the sliding window of 24"},
 		{"graph embedding", func(o *chunking.Options) { o.KV, o.Embed = chunking.KVCoreMLLLM, chunking.EmbedGraph }, "kv coreml-llm takes embedding rows from the host: use embed sidecar"},
 		{"long function", func(o *chunking.Options) { o.Functions[1].T = 65 }, "function prefill_65 takes 65 tokens, more than the context of 64"},
 		{"no ranges", func(o *chunking.Options) { o.Ranges = nil }, "no chunks"},
@@ -210,6 +210,18 @@ func TestDesignErrors(t *testing.T) {
 		tt.edit(&o)
 		if _, err := chunking.Design(config(t, "gemma3"), o); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "chunking: ") {
 			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)
+		}
+	}
+}
+
+// TestDraftsPastTheWindow: caches that the host commits to, or that are states,
+// take more drafts than a sliding window is long.
+func TestDraftsPastTheWindow(t *testing.T) {
+	for _, kv := range []string{chunking.KVTensor, chunking.KVState} {
+		o := options(t, kv, chunking.EmbedSidecar)
+		o.Functions[2].T = 30
+		if _, err := chunking.Design(config(t, "gemma3"), o); err != nil {
+			t.Errorf("%s: %v", kv, err)
 		}
 	}
 }
