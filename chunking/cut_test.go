@@ -217,7 +217,7 @@ func TestCutErrors(t *testing.T) {
 }
 
 func TestParseFunctions(t *testing.T) {
-	fs, err := chunking.ParseFunctions(" decode:1, prefill:64 ,prefill:128,verify:4")
+	fs, err := chunking.ParseFunctions(" decode:1, prefill:64 ,prefill:128,verify:4,verify:1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestParseFunctions(t *testing.T) {
 	for _, f := range fs {
 		names = append(names, fmt.Sprintf("%s/%d", f.Name(), f.T))
 	}
-	if got := strings.Join(names, " "); got != "decode/1 prefill_64/64 prefill_128/128 verify_4/4" {
+	if got := strings.Join(names, " "); got != "decode/1 prefill_64/64 prefill_128/128 verify_4/4 verify_1/1" {
 		t.Error(got)
 	}
 	for s, want := range map[string]string{
@@ -237,7 +237,7 @@ func TestParseFunctions(t *testing.T) {
 		"decode,prefill":              `want prefill:N with N tokens`,
 		"decode,prefill:0":            `want prefill:N`,
 		"decode,prefill:x":            `want prefill:N`,
-		"decode,verify:1":             `want verify:N`,
+		"decode,verify:0":             `want verify:N`,
 		"decode,draft:4":              `function "draft:4" is not known (want decode, prefill:N, verify:K)`,
 	} {
 		if _, err := chunking.ParseFunctions(s); err == nil || !strings.Contains(err.Error(), want) {

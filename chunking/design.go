@@ -52,7 +52,7 @@ func ParseFunctions(s string) ([]FunctionSpec, error) {
 			}
 		case Prefill, Verify:
 			n, err := strconv.Atoi(arg)
-			if err != nil || n < 1 || f.Kind == Verify && n < 2 {
+			if err != nil || n < 1 {
 				return nil, fmt.Errorf("chunking: function %q: want %s:N with N tokens, as in prefill:64 or verify:4", part, name)
 			}
 			f.T = n
