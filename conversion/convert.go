@@ -39,6 +39,9 @@ func Convert(ctx context.Context, src, out string, o Options) (*Report, error) {
 	if c.Model.EOS, err = s.endTokens(); err != nil {
 		return nil, err
 	}
+	if err := s.planCompression(o.Quantize, o.Compute); err != nil {
+		return nil, err
+	}
 	c.Source.DTypes = s.dtypes()
 	rep := newReport(s, c)
 	err = atomicdir.Write(out, atomicdir.Options{Force: o.Force, NoSync: o.NoSync}, func(dir string) error {
@@ -110,6 +113,7 @@ func (s *Source) write(ctx context.Context, dir string, c *chunking.Contract, o 
 	if err := s.writeChunks(ctx, dir, c, o, rep); err != nil {
 		return err
 	}
+	rep.Compressed = s.compressed()
 	contract, err := c.Marshal()
 	if err != nil {
 		return err
@@ -236,7 +240,7 @@ func (s *Source) Program(c *chunking.Contract, ch *chunking.Chunk) (*mil.Program
 			p.Default = name
 		}
 	}
-	if err := pass.Pipeline(p, pass.Standard(c.ResidualScale, c.Compute == "fp16")...); err != nil {
+	if err := pass.Pipeline(p, s.passes(c.ResidualScale, c.Compute == "fp16")...); err != nil {
 		return nil, fmt.Errorf("conversion: %s: %w", ch.Name, err)
 	}
 	return p, nil

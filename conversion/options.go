@@ -5,6 +5,7 @@ import (
 
 	"github.com/smelt-go/smelt/chunking"
 	"github.com/smelt-go/smelt/models"
+	"github.com/smelt-go/smelt/quant"
 )
 
 // Defaults of Options.
@@ -38,6 +39,8 @@ type Options struct {
 	// ResidualScale overrides the power of two found by the range probe; 0
 	// means probe.
 	ResidualScale float64
+	// Quantize compresses weights by a recipe for Core ML; nil keeps fp16.
+	Quantize *quant.Recipe
 	// IgnoreKeys are config.json keys to accept unread.
 	IgnoreKeys []string
 	Force      bool

@@ -20,6 +20,8 @@ type Report struct {
 	Files         []string       `json:"files_copied"`
 	ResidualScale float64        `json:"residual_scale"`
 
+	Compressed []CompressedClass `json:"compressed,omitempty"`
+
 	contract *chunking.Contract
 }
 

@@ -23,6 +23,8 @@ type Source struct {
 	view  *checkpoint.View
 	ckpt  *checkpoint.Checkpoint
 
+	compression *compression // nil: none
+
 	ignore []string // keys of config.json that are accepted unread
 }
 

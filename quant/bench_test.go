@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/smelt-go/smelt/checkpoint"
+	"github.com/smelt-go/smelt/internal/half"
 )
 
 // gaussian is a bfloat16 matrix of normal weights.
@@ -44,3 +45,11 @@ func BenchmarkAffine4(b *testing.B)      { benchmark(b, Affine{4, 64, RoundCPU},
 func BenchmarkAffine3(b *testing.B)      { benchmark(b, Affine{3, 64, RoundCPU}, RTN, 4096) }
 func BenchmarkAffine8(b *testing.B)      { benchmark(b, Affine{8, 64, RoundCPU}, RTN, 4096) }
 func BenchmarkAffine4Refit(b *testing.B) { benchmark(b, Affine{4, 64, RoundCPU}, Refit, 64) }
+
+// gaussianHalves are n bfloat16 weights as fp16.
+func gaussianHalves(n int) ([]uint16, error) {
+	f, err := checkpoint.ReadAll(gaussian(1, n))
+	out := make([]uint16, n)
+	half.F32ToF16(out, f)
+	return out, err
+}

@@ -78,16 +78,17 @@ func (l Linear) limits() (lo, hi int) {
 	return -n / 2, n/2 - 1
 }
 
-// Integers are the codes of a matrix [rows, cols] with Groups scales a row, or
-// with one scale for all.
+// Integers are the codes of a matrix.
 type Integers struct {
-	Codes  []int8   // [rows, cols], two's complement; unsigned codes wrap
-	Scale  []uint16 // fp16, [scale rows, groups]
+	Codes  []int8   // [rows, cols]; unsigned codes wrap
+	Scale  []uint16 // fp16, one a block in row-major order
 	Offset []int8   // as Scale; nil if there is none
+	Stats  Stats
 }
 
-// Quantize codes a matrix of fp16 values, given in float32.
-func (l Linear) Quantize(w []float32, rows, cols int) (Integers, error) {
+// Quantize codes a matrix of fp16 values. Method Refit chooses scales (and
+// offsets) of least squared error instead; every block ends at least as well.
+func (l Linear) Quantize(w []uint16, rows, cols int, m Method) (Integers, error) {
 	if err := l.check(); err != nil {
 		return Integers{}, err
 	}
@@ -104,49 +105,124 @@ func (l Linear) Quantize(w []float32, rows, cols int) (Integers, error) {
 	if l.HasOffset() {
 		out.Offset = make([]int8, len(out.Scale))
 	}
-	lo, hi := l.limits()
+	x := make([]float32, run)
 	for g := range out.Scale {
-		x := w[g*run:][:run]
-		scale, offset := l.group(x, lo, hi)
-		out.Scale[g] = half.FromF32(scale)
-		if out.Offset != nil {
-			out.Offset[g] = int8(offset)
+		half.F16ToF32(x, w[g*run:][:run])
+		lo, hi := minMax(x)
+		if math.IsInf(float64(lo), 0) || math.IsInf(float64(hi), 0) || lo != lo || hi != hi {
+			return Integers{}, fmt.Errorf("quant: block %d has weights that are not finite", g)
 		}
-		l.code(out.Codes[g*run:][:run], x, scale, offset, lo, hi)
+		p := l.params(lo, hi)
+		if m == Refit {
+			p = l.refit(x, lo, hi, p)
+		}
+		out.Scale[g] = half.FromF32(p.scale)
+		if out.Offset != nil {
+			out.Offset[g] = int8(p.offset)
+		}
+		l.code(out.Codes[g*run:][:run], x, p)
+		out.Stats.Add(l.stats(x, p))
 	}
 	return out, nil
+}
+
+// linearParams are the parameters of a block; scale is an fp16 value.
+type linearParams struct {
+	scale  float32
+	offset int
 }
 
 // h rounds to fp16.
 func h(x float32) float32 { return half.ToF32(half.FromF32(x)) }
 
-// group finds scale, an fp16 value, and offset.
-func (l Linear) group(w []float32, lo, hi int) (scale float32, offset int) {
-	a, b := minMax(w)
+// params are those for a range of weights.
+func (l Linear) params(a, b float32) linearParams {
+	lo, hi := l.limits()
 	steps := float32(hi - lo)
 	if l.Symmetric {
 		r := max(abs(a), abs(b))
+		p := linearParams{scale: h(h(r+r) / steps)}
 		if l.Unsigned {
-			offset = hi / 2
+			p.offset = hi / 2
 		}
-		return h(h(r+r) / steps), offset
+		return p
 	}
 	a, b = min(a, 0), max(b, 0)
 	d := h(b - a)
 	if d == 0 {
-		return 0, 0
+		return linearParams{}
 	}
 	o := h(h(h(float32(lo)*b)-h(float32(hi)*a)) / d)
-	offset = int(min(max(math.RoundToEven(float64(o)), float64(lo)), float64(hi)))
-	return h(d / steps), offset
+	offset := int(min(max(math.RoundToEven(float64(o)), float64(lo)), float64(hi)))
+	return linearParams{h(d / steps), offset}
 }
 
-func (l Linear) code(dst []int8, w []float32, scale float32, offset, lo, hi int) {
-	if scale == 0 {
-		return
+// at is the code of a weight.
+func (l Linear) at(x float32, p linearParams, lo, hi int) int {
+	if p.scale == 0 {
+		return p.offset
 	}
+	q := math.RoundToEven(float64(h(x / p.scale)))
+	return int(min(max(q+float64(p.offset), float64(lo)), float64(hi)))
+}
+
+func (l Linear) code(dst []int8, w []float32, p linearParams) {
+	lo, hi := l.limits()
 	for i, x := range w {
-		q := math.RoundToEven(float64(h(x / scale)))
-		dst[i] = int8(min(max(int(q)+offset, lo), hi))
+		dst[i] = int8(l.at(x, p, lo, hi))
 	}
+}
+
+// stats measures a block as it is decoded in fp16.
+func (l Linear) stats(w []float32, p linearParams) Stats {
+	lo, hi := l.limits()
+	s := Stats{Elements: int64(len(w))}
+	for _, x := range w {
+		d := float64(x) - float64(h(p.scale*float32(l.at(x, p, lo, hi)-p.offset)))
+		s.Energy += float64(float64(x) * float64(x))
+		s.Error += float64(d * d)
+	}
+	return s
+}
+
+// refit tries narrower ranges, and from each the scale that is best for the
+// codes it gives.
+func (l Linear) refit(w []float32, a, b float32, best linearParams) linearParams {
+	lo, hi := l.limits()
+	least := l.stats(w, best).Error
+	try := func(p linearParams) bool {
+		if p.scale == 0 || math.IsInf(float64(p.scale), 0) {
+			return false
+		}
+		e := l.stats(w, p).Error
+		if e < least {
+			best, least = p, e
+			return true
+		}
+		return false
+	}
+	const steps = 10
+	width := float32(0.6) / steps
+	if l.Bits == 8 {
+		width = 0.1 / steps
+	}
+	for i := range steps {
+		keep := 1 - float32(width*float32(i))
+		p := l.params(h(a*keep), h(b*keep))
+		for range 3 {
+			try(p)
+			var qq, qw float64
+			for _, x := range w {
+				q := float64(l.at(x, p, lo, hi) - p.offset)
+				qq += float64(q * q)
+				qw += float64(q * float64(x))
+			}
+			if qq == 0 {
+				break
+			}
+			p.scale = h(float32(qw / qq))
+		}
+		try(p)
+	}
+	return best
 }

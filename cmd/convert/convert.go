@@ -16,6 +16,7 @@ func (s *session) convertCommand() *cobra.Command {
 	var (
 		o                          conversion.Options
 		out, functions, head, prec string
+		quantize, method           string
 		topology                   string
 		limit                      byteSize
 		asJSON, plan               bool
@@ -69,6 +70,9 @@ and, where needed, scales it by a power of two, which changes no result.`,
 				}
 			}
 			o.Compute, o.MaxChunkBytes = compute, int64(limit)
+			if o.Quantize, err = compressionRecipe(args[0], quantize, method); err != nil {
+				return err
+			}
 			bars := s.newBars(cmd.Context())
 			o.Progress = bars.update
 			if plan {
@@ -111,6 +115,8 @@ and, where needed, scales it by a power of two, which changes no result.`,
 	f.StringVar(&o.KV, "kv", chunking.KVTensor, "key-value cache: `tensor` in and out, Core ML state, or the form of coreml-llm")
 	f.StringVar(&o.Embed, "embed", chunking.EmbedSidecar, "embedding rows: looked up by the host from a `sidecar`, or in the graph")
 	f.StringVar(&head, "head", "", "outputs of the last chunk: token, logits, hidden, normed, topk:K (default token,logits; for coreml-llm also normed)")
+	f.StringVar(&quantize, "quantize", "", "compress weights by a `RECIPE`: a JSON file, coreml-w8, coreml-int4-b32 or coreml-lut4-g32")
+	f.StringVar(&method, "method", "", "how codes are found: rtn (the numbers of coremltools) or refit (less error)")
 	f.StringVar(&prec, "compute", "f16", "precision: f16 or f32")
 	f.Float64Var(&o.ResidualScale, "residual-scale", 0, "scale of the residual stream, a power of two (default: probe)")
 	f.StringSliceVar(&o.IgnoreKeys, "ignore-config-key", nil, "accept this unknown `KEY` of config.json unread (repeatable)")
@@ -136,6 +142,7 @@ func optional[T any](v string, parse func(string) (T, error)) (T, error) {
 
 // printConversion sums a conversion up for eyes.
 func (s *session) printConversion(rep *conversion.Report, src, out string, took time.Duration) {
+	s.printCompressed(rep.Compressed)
 	c := rep.Contract()
 	t := newTable(table.Row{"chunk", "layers", "functions", "ops", "weights", "model"}, 4, 5, 6)
 	var total int64

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smelt-go/smelt/checkpoint"
+	"github.com/smelt-go/smelt/conversion"
 	"github.com/smelt-go/smelt/mlx"
 	"github.com/smelt-go/smelt/quant"
 )
@@ -168,6 +170,56 @@ func (r *recipeFlags) recipe(cmd *cobra.Command, dir string) (*quant.Recipe, err
 		return nil, err
 	}
 	return recipe, nil
+}
+
+// compressionRecipe is the recipe for Core ML that --quantize names: a preset or
+// a file.
+func compressionRecipe(dir, name, method string) (*quant.Recipe, error) {
+	if name == "" {
+		if method != "" {
+			return nil, usagef("--method says how --quantize finds codes: give a recipe")
+		}
+		return nil, nil
+	}
+	var r *quant.Recipe
+	if slices.Contains(quant.Presets(), name) {
+		layers, err := mlx.Layers(dir)
+		if err != nil {
+			return nil, err
+		}
+		if r, err = quant.Preset(name, layers); err != nil {
+			return nil, err
+		}
+	} else {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("--quantize %s is neither a preset (%s) nor a file: %w", name, strings.Join(quant.Presets(), ", "), err)
+		}
+		if r, err = quant.ParseRecipe(data); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if method != "" {
+		m, err := quant.ParseMethod(method)
+		if err != nil {
+			return nil, usageError{err}
+		}
+		r.Default.Method = m
+	}
+	return r, nil
+}
+
+// printCompressed lists what became of weights.
+func (s *session) printCompressed(classes []conversion.CompressedClass) {
+	if len(classes) == 0 {
+		return
+	}
+	t := newTable(table.Row{"class", "format", "weights", "parameters", "size", "bits/weight", "relative MSE"}, 3, 4, 5, 6, 7)
+	for _, c := range classes {
+		t.AppendRow(table.Row{c.Class, c.Format, c.Weights, commas(c.Parameters), megabytes(c.Bytes), fmt.Sprintf("%.3f", c.BPW), fmt.Sprintf("%.3e", c.RelativeMSE)})
+	}
+	s.printTable(t)
+	fmt.Fprintln(s.stdout)
 }
 
 func parseFloatType(s string) (checkpoint.DType, error) {

@@ -1,0 +1,123 @@
+package conversion
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/smelt-go/smelt/checkpoint"
+	"github.com/smelt-go/smelt/mil"
+	"github.com/smelt-go/smelt/mil/pass"
+	"github.com/smelt-go/smelt/models"
+	"github.com/smelt-go/smelt/quant"
+)
+
+// compression is what a recipe decides for the weights of a model.
+type compression struct {
+	formats map[string]quant.Format // by name of the tensor
+	done    []*pass.CompressedWeight
+}
+
+// planCompression checks a recipe against the model. Weights that share a
+// tensor, a tied embedding and head, share its format.
+func (s *Source) planCompression(r *quant.Recipe, compute string) error {
+	if r == nil {
+		return nil
+	}
+	if r.Target != quant.TargetCoreML {
+		return fmt.Errorf("conversion: the recipe is for %s, not for %s (smelt quantize writes MLX directories)", r.Target, quant.TargetCoreML)
+	}
+	if compute != "fp16" {
+		return fmt.Errorf("conversion: compressed weights are fp16, which --compute f32 excludes")
+	}
+	var targets []quant.Target
+	var names []string
+	for _, u := range s.Model.Weights() {
+		if u.Use != models.Used {
+			continue
+		}
+		class, layer := quant.Classify(u.Name)
+		dt, err := checkpoint.ParseDType(u.DType)
+		if err != nil {
+			return err
+		}
+		names = append(names, u.Name)
+		targets = append(targets, quant.Target{Path: strings.TrimSuffix(u.Name, ".weight"), Class: class, Layer: layer,
+			DType: dt, Shape: u.Shape, Weight: len(u.Shape) == 2 && class != quant.Norm && strings.HasSuffix(u.Name, ".weight")})
+	}
+	choices, err := r.Plan(targets)
+	if err != nil {
+		return err
+	}
+	s.compression = &compression{formats: map[string]quant.Format{}}
+	for i, c := range choices {
+		if !c.Keep {
+			s.compression.formats[names[i]] = c.Format
+		}
+	}
+	return nil
+}
+
+// passes are the rewrites of a program. The one that replaces weights by codes comes before names are made unique.
+func (s *Source) passes(residual float64, fp16 bool) []pass.Pass {
+	ps := pass.Standard(residual, fp16)
+	if s.compression == nil {
+		return ps
+	}
+	compress := pass.Pass{Name: "compress", Run: func(p *mil.Program) error {
+		done, err := pass.Compress(p, func(name string) (quant.Format, bool) {
+			f, ok := s.compression.formats[name]
+			return f, ok
+		})
+		s.compression.done = append(s.compression.done, done...)
+		return err
+	}}
+	return slices.Insert(ps, len(ps)-1, compress)
+}
+
+// CompressedClass sums up compressed weights of a class and format.
+type CompressedClass struct {
+	Class       quant.Class `json:"class"`
+	Format      string      `json:"format"`
+	Weights     int         `json:"weights"`
+	Parameters  int64       `json:"parameters"`
+	Bytes       int64       `json:"bytes"`
+	BPW         float64     `json:"bits_per_weight"`
+	RelativeMSE float64     `json:"relative_mse"`
+	stats       quant.Stats
+}
+
+// compressed sums up what Compress did, once the chunks are written.
+func (s *Source) compressed() []CompressedClass {
+	if s.compression == nil {
+		return nil
+	}
+	var out []CompressedClass
+	for _, w := range s.compression.done {
+		class, _ := quant.Classify(w.Name)
+		format := formatName(w.Format)
+		i := slices.IndexFunc(out, func(c CompressedClass) bool { return c.Class == class && c.Format == format })
+		if i < 0 {
+			i = len(out)
+			out = append(out, CompressedClass{Class: class, Format: format})
+		}
+		c := &out[i]
+		c.Weights++
+		c.Parameters += int64(w.Type.NumElements())
+		c.Bytes += w.Bytes
+		c.BPW = 8 * float64(c.Bytes) / float64(c.Parameters)
+		c.stats.Add(w.Stats)
+		c.RelativeMSE = c.stats.RelativeMSE()
+	}
+	slices.SortStableFunc(out, func(a, b CompressedClass) int {
+		return slices.Index(quant.Classes, a.Class) - slices.Index(quant.Classes, b.Class)
+	})
+	return out
+}
+
+func formatName(f quant.Format) string {
+	if f.Codec == "palette" {
+		return quant.Palette{Bits: f.Bits, Rows: f.GroupSize}.String()
+	}
+	return f.Linear().String()
+}

@@ -1,0 +1,134 @@
+package quant
+
+import (
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/smelt-go/smelt/internal/half"
+)
+
+// bruteForce tries every way to cut sorted values into k runs.
+func bruteForce(x, w []float64, k int) float64 {
+	n := len(x)
+	best := make([][]float64, k+1)
+	for j := range best {
+		best[j] = make([]float64, n+1)
+		for i := range best[j] {
+			best[j][i] = math.Inf(1)
+		}
+	}
+	best[0][0] = 0
+	for j := 1; j <= k; j++ {
+		for i := 1; i <= n; i++ {
+			for a := range i {
+				var sw, sx, e float64
+				for t := a; t < i; t++ {
+					sw += w[t]
+					sx += w[t] * x[t]
+				}
+				for t := a; t < i; t++ {
+					d := x[t] - sx/sw
+					e += w[t] * d * d
+				}
+				best[j][i] = min(best[j][i], best[j-1][a]+e)
+			}
+		}
+	}
+	return best[k][n]
+}
+
+func TestKMeansIsOptimal(t *testing.T) {
+	h := new(histogram)
+	rapid.Check(t, func(rt *rapid.T) {
+		h.reset()
+		n := rapid.IntRange(1, 40).Draw(rt, "n")
+		w := make([]uint16, n)
+		imp := make([]float32, n)
+		for i := range w {
+			w[i] = half.FromF32(rapid.Float32Range(-4, 4).Draw(rt, "x"))
+			imp[i] = rapid.Float32Range(0.1, 3).Draw(rt, "d")
+		}
+		h.add(w, imp)
+		k := rapid.IntRange(1, 8).Draw(rt, "k")
+		c, got := h.fit(k)
+		xs := make([]float64, len(h.x))
+		ws := make([]float64, len(h.x))
+		for i := range xs {
+			xs[i], ws[i] = h.x[i], h.w[i+1]-h.w[i]
+		}
+		want := bruteForce(xs, ws, len(c))
+		if math.Abs(got-want) > 1e-9*(1+want) {
+			rt.Fatalf("error %g with %d of %d values, want %g", got, k, len(xs), want)
+		}
+		// The centroids achieve what fit says.
+		var e float64
+		for i, x := range xs {
+			d := math.Inf(1)
+			for _, y := range c {
+				d = min(d, math.Abs(x-y))
+			}
+			e += ws[i] * d * d
+		}
+		if math.Abs(e-want) > 1e-9*(1+want) {
+			rt.Fatalf("the centroids have error %g, want %g", e, want)
+		}
+	})
+}
+
+func TestPalettizer(t *testing.T) {
+	p := NewPalettizer()
+	w := make([]uint16, 0, 64)
+	for i := range 64 {
+		w = append(w, half.FromF32(float32(i%5)-2))
+	}
+	if err := p.Add(w, nil); err != nil {
+		t.Fatal(err)
+	}
+	table, err := p.Table(3)
+	if err != 0 {
+		t.Errorf("five values in eight entries have error %g", err)
+	}
+	codes := make([]byte, len(w))
+	p.Codes(codes, w)
+	for i, c := range codes {
+		if table[c] != w[i] {
+			t.Errorf("element %d is %#04x, table[%d] %#04x", i, w[i], c, table[c])
+		}
+	}
+	for _, v := range table[5:] {
+		if v != 0 {
+			t.Errorf("unused entries are %#04x", table[5:])
+		}
+	}
+	if err := p.Add([]uint16{0, 0x7e00}, nil); err == nil {
+		t.Error("a NaN was accepted")
+	}
+	p.Reset()
+	if err := p.Add([]uint16{0x3c00}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if table, err := p.Table(1); table[0] != 0x3c00 || err != 0 {
+		t.Errorf("after Reset: %#04x, error %g", table, err)
+	}
+}
+
+func BenchmarkPalette4(b *testing.B) {
+	x, err := gaussianHalves(32 * 640)
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := NewPalettizer()
+	codes := make([]byte, len(x))
+	b.SetBytes(int64(2 * len(x)))
+	for b.Loop() {
+		p.Reset()
+		if err := p.Add(x, nil); err != nil {
+			b.Fatal(err)
+		}
+		p.Table(4)
+		p.Codes(codes, x)
+	}
+	b.ReportMetric(float64(len(p.h.x)), "values")
+}

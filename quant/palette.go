@@ -1,0 +1,81 @@
+package quant
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/smelt-go/smelt/internal/half"
+)
+
+// Palette is Core ML's lookup table format, constexpr_lut_to_dense: a weight is
+// stored as the index of an entry of a table of 2^Bits fp16 numbers. Rows are
+// divided into groups of Rows consecutive ones, each with a table of its own.
+//
+// The tables are optimal: no other table of that size has a smaller squared
+// error, up to the rounding of its entries to fp16. Size of a matrix [out, in]:
+// Bits + 16·2^Bits/(Rows·in) bits a weight.
+type Palette struct {
+	Bits int // 1, 2, 3, 4, 6 or 8
+	Rows int // 0: one table for all
+}
+
+func (p Palette) String() string {
+	if p.Rows == 0 {
+		return fmt.Sprintf("lut%d per tensor", p.Bits)
+	}
+	return fmt.Sprintf("lut%d per %d rows", p.Bits, p.Rows)
+}
+
+// Check refuses bits that do not exist and matrices that groups do not divide.
+func (p Palette) Check(rows int) error {
+	if !slices.Contains([]int{1, 2, 3, 4, 6, 8}, p.Bits) {
+		return fmt.Errorf("quant: palettes have no %d-bit codes (want 1, 2, 3, 4, 6 or 8)", p.Bits)
+	}
+	if p.Rows < 0 || p.Rows > 0 && rows%p.Rows != 0 {
+		return fmt.Errorf("quant: the first dimension is %d, which groups of %d rows do not divide (choose another group, or keep the tensor)", rows, p.Rows)
+	}
+	return nil
+}
+
+// Palettizer finds tables. It is for one goroutine; its memory, about 1 MB, is
+// reused from one table to the next.
+type Palettizer struct{ h histogram }
+
+// NewPalettizer returns a Palettizer.
+func NewPalettizer() *Palettizer { return &Palettizer{} }
+
+// Reset forgets the weights added.
+func (p *Palettizer) Reset() { p.h.reset() }
+
+// Add counts fp16 weights that share a table. importance weights their squared
+// errors, nil alike. A weight that is not finite is an error.
+func (p *Palettizer) Add(w []uint16, importance []float32) error {
+	for i, b := range w {
+		if b&0x7c00 == 0x7c00 {
+			return fmt.Errorf("quant: element %d is %v", i, half.ToF32(b))
+		}
+	}
+	p.h.add(w, importance)
+	return nil
+}
+
+// Table returns 2^bits fp16 entries for the weights added, ascending; unused
+// ones are 0 and come last. err is the weighted squared error with that table.
+func (p *Palettizer) Table(bits int) (table []uint16, err float64) {
+	centroids, _ := p.h.fit(1 << bits)
+	table = make([]uint16, 0, 1<<bits)
+	for _, c := range centroids {
+		t := half.FromF32(float32(c))
+		if math.IsNaN(c) || len(table) > 0 && t == table[len(table)-1] {
+			continue
+		}
+		table = append(table, t)
+	}
+	err = p.h.prepare(table)
+	return append(table, make([]uint16, 1<<bits-len(table))...), err
+}
+
+// Codes stores the index of the nearest entry of the last Table for weights that
+// have been added.
+func (p *Palettizer) Codes(dst []byte, w []uint16) { p.h.assign(dst, w) }
