@@ -16,6 +16,13 @@ import (
 // ContractVersion is the version of contract.json that this package writes.
 const ContractVersion = 1
 
+// Keys of the metadata of a chunk's package: what Source says of the contract
+// that it belongs to.
+const (
+	MetaSource     = "smelt.source"
+	MetaConversion = "smelt.conversion"
+)
+
 // ContractFile is the name of the contract inside a bundle.
 const ContractFile = "contract.json"
 
@@ -59,9 +66,13 @@ type ModelInfo struct {
 
 // Source identifies what was converted.
 type Source struct {
-	// SHA256 is over config.json and the names, types, shapes and contents
-	// of all tensors used.
+	// SHA256 is over the configuration and the names, types, shapes and contents of
+	// all tensors used; of large tensors it covers samples of the contents.
 	SHA256 string `json:"sha256,omitempty"`
+	// Conversion tells conversions of one source apart: it is over what the
+	// rest of the contract was when the chunks were written. Both stand in the
+	// metadata of every chunk.
+	Conversion string `json:"conversion,omitempty"`
 	// DTypes are the element types of the tensors used, sorted, as in the
 	// checkpoint: what fp16 cannot hold exactly has been rounded.
 	DTypes []string `json:"dtypes,omitempty"`

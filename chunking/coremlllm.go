@@ -63,11 +63,11 @@ func (c *Contract) functionName(fs FunctionSpec) string {
 // the layer.
 var aliases = map[models.Kind]string{models.Sliding: "kv13", models.Full: "kv14"}
 
-// columns is the width of the masks of a kind.
-func (c *Contract) columns(a Attn, T int) int {
-	switch {
-	case !c.Merged() || a.Layout == Shift && T > 1:
-		return a.Slots + T
+// columns is the width of the masks of a kind. Decode, which returns caches,
+// drops the oldest row of a shifting one; the others append to it.
+func (c *Contract) columns(a Attn, f *Function) int {
+	if !c.Merged() || a.Layout == Shift && f.Kind != Decode {
+		return a.Slots + f.T
 	}
 	return a.Slots
 }
@@ -78,12 +78,12 @@ func (c *Contract) mergedFunction(cfg *models.Config, ch Chunk, f *Function, hea
 	f.Inputs = append(f.Inputs, Port{Name: "hidden_states", DType: float, Shape: []int{1, T, cfg.Hidden}, Role: models.HiddenIn, Norm: "pre"})
 	kinds := cfg.AllKinds()
 	for _, k := range kinds {
-		f.Inputs = append(f.Inputs, Port{Name: "causal_mask_" + string(k), DType: float, Shape: []int{1, 1, T, c.columns(c.Attention[k], T)}, Role: models.Mask, Kind: k})
+		f.Inputs = append(f.Inputs, Port{Name: "causal_mask_" + string(k), DType: float, Shape: []int{1, 1, T, c.columns(c.Attention[k], f)}, Role: models.Mask, Kind: k})
 	}
 	owns := func(k models.Kind) bool { return len(cfg.Owners(k, ch.First, ch.Last)) > 0 }
-	if full, ok := c.Attention[models.Full]; ok && (T == 1 || owns(models.Full)) {
+	if full, ok := c.Attention[models.Full]; ok && (f.Kind == Decode || owns(models.Full)) {
 		name := "update_mask" // declared everywhere, read where there are caches
-		if T > 1 {
+		if f.Kind != Decode {
 			name = "update_indicator"
 		}
 		f.Inputs = append(f.Inputs, Port{Name: name, DType: float, Shape: []int{1, 1, full.Slots, T}, Role: models.WriteOneHot, Kind: models.Full})
@@ -114,7 +114,7 @@ func (c *Contract) mergedFunction(cfg *models.Config, ch Chunk, f *Function, hea
 	for _, k := range kinds {
 		a, kind := c.Attention[k], string(k)
 		alias := func(layer int) []Port {
-			shape := []int{1, a.KVHeads, c.columns(a, T), a.HeadDim}
+			shape := []int{1, a.KVHeads, c.columns(a, f), a.HeadDim}
 			return []Port{
 				{Name: aliases[k] + "_k", DType: float, Shape: shape, Role: models.SharedKeys, Kind: k, Layers: []int{layer}},
 				{Name: aliases[k] + "_v", DType: float, Shape: shape, Role: models.SharedValues, Kind: k, Layers: []int{layer}},
@@ -150,7 +150,7 @@ func (c *Contract) mergedFunction(cfg *models.Config, ch Chunk, f *Function, hea
 	} else {
 		f.Outputs = append(f.Outputs, headPorts(cfg, head, T, float)...)
 		for i := range f.Outputs {
-			if p := &f.Outputs[i]; p.Role == models.TokenID && T > 1 {
+			if p := &f.Outputs[i]; p.Role == models.TokenID && f.Kind != Decode {
 				p.Name = "token_ids"
 			}
 		}

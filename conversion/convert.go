@@ -110,6 +110,9 @@ func (s *Source) write(ctx context.Context, dir string, c *chunking.Contract, o 
 	if err := s.scale(c, o, rows*float32(s.Model.Config().EmbedScale), rep); err != nil {
 		return err
 	}
+	if err := s.identify(ctx, c); err != nil {
+		return err
+	}
 	if err := s.writeChunks(ctx, dir, c, o, rep); err != nil {
 		return err
 	}
@@ -249,6 +252,7 @@ func (s *Source) Program(c *chunking.Contract, ch *chunking.Chunk) (*mil.Program
 func metadata(c *chunking.Contract, ch *chunking.Chunk) mlpackage.Metadata {
 	return mlpackage.Metadata{
 		ShortDescription: fmt.Sprintf("%s layers %d-%d of %d, written by smelt", c.Model.Architecture, ch.First, ch.Last, c.Model.Layers),
-		UserDefined:      map[string]string{"smelt.chunk": ch.Name, "smelt.layers": fmt.Sprintf("%d-%d", ch.First, ch.Last)},
+		UserDefined: map[string]string{MetaChunk: ch.Name, MetaLayers: fmt.Sprintf("%d-%d", ch.First, ch.Last),
+			MetaSource: c.Source.SHA256, MetaConversion: c.Source.Conversion},
 	}
 }

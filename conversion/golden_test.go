@@ -74,9 +74,12 @@ func run(t *testing.T, e *engine.Engine, ids []int32, via string) [][]float32 {
 		}
 	case "prefill":
 		_, err = s.Prefill(ids, keep)
-	case "verify":
+	case "verify", "verify one by one":
 		for len(ids) > 0 && err == nil {
 			n := min(4, len(ids))
+			if via != "verify" {
+				n = 1
+			}
 			var p *engine.Pending
 			if p, err = s.Verify(ids[:n]); err != nil {
 				break

@@ -57,6 +57,9 @@ func Open(dir string, opts Options) (*Engine, error) {
 			return nil, fmt.Errorf("engine: %s: %w", decl.Name, err)
 		}
 		e.closers = append(e.closers, pkg.Close)
+		if err := belongs(pkg.Metadata.UserDefined, c.Source); err != nil {
+			return nil, fmt.Errorf("engine: %s: %w", path, err)
+		}
 		if err := agree(decl, pkg.Program); err != nil {
 			return nil, fmt.Errorf("engine: %s disagrees with %s: %w", path, chunking.ContractFile, err)
 		}
@@ -116,6 +119,24 @@ func (e *Engine) Contract() *chunking.Contract { return e.contract }
 
 // Dir is the bundle's directory.
 func (e *Engine) Dir() string { return e.dir }
+
+// belongs checks that a package comes from the conversion that wrote the
+// contract, which may leave open which that was.
+func belongs(meta map[string]string, want chunking.Source) error {
+	for _, x := range []struct{ key, want, what string }{
+		{chunking.MetaSource, want.SHA256, "another checkpoint"},
+		{chunking.MetaConversion, want.Conversion, "another conversion of the same checkpoint"},
+	} {
+		switch got := meta[x.key]; {
+		case x.want == "" || got == x.want:
+		case got == "":
+			return fmt.Errorf("the package does not say what it was converted from, as all chunks of the bundle do (a file from elsewhere? convert again)")
+		default:
+			return fmt.Errorf("the package was converted from %s: its metadata say %s %.12s, %s says %.12s (convert again)", x.what, x.key, got, chunking.ContractFile, x.want)
+		}
+	}
+	return nil
+}
 
 // agree compares a chunk's declaration with the program in its package.
 func agree(decl *chunking.Chunk, p *mil.Program) error {
