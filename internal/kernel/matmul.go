@@ -91,8 +91,11 @@ func mulTile[W Weight](row []dotTile[W], tiles *dotTiles[W], tail *tails[W], dst
 		xt, wt = &tail.x[0], &tail.w[0]
 		packTail(tail.x[:], x, ldx, m, k)
 	}
+	nt := 0
 	for j := j0; j < j1; {
-		nt := tiles.width(m, j1-j)
+		if nt == 0 || j+nt > j1 {
+			nt = tiles.width(m, j1-j)
+		}
 		if tail != nil {
 			packTail(tail.w[:], w[j*ldw:], ldw, nt, k)
 		}
