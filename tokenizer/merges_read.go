@@ -1,6 +1,9 @@
 package tokenizer
 
-import "bytes"
+import (
+	"bytes"
+	"unicode/utf8"
+)
 
 // readMerges reads the merges array, pairs in either spelling: ["a", "b"] or
 // "a b". prefix is the model's continuing_subword_prefix, which a right part
@@ -26,18 +29,18 @@ type mergeReader struct {
 	table  *mergeTable
 	rank   int32 // of the first pair of the batch
 
-	arena   []byte
-	pairs   []mergePair
-	words   []lookup        // left, right, left, right, …, then the joined tokens
-	joined  [mergeBatch]int // where in words
-	scratch []byte
+	pairs  []mergePair
+	words  []lookup        // left, right, left, right, …, then the joined tokens
+	joined [mergeBatch]int // where in words
+	// Bytes of tokens that the file does not have as they are. Where it grows
+	// and moves, words go on pointing to the old place.
+	arena []byte
 }
 
-// mergePair is a merge as the file spells it: left and right are side by side
-// in the arena.
+// mergePair is a merge as the file spells it.
 type mergePair struct {
-	start, mid, end int
-	pos             int // behind it in the file
+	left, right string
+	pos         int // behind it in the file
 }
 
 const mergeBatch = 256
@@ -45,7 +48,7 @@ const mergeBatch = 256
 // item reads one merge.
 func (r *mergeReader) item() error {
 	s := r.s
-	p := mergePair{start: len(r.arena)}
+	var p mergePair
 	switch s.peek() {
 	case '"':
 		both, err := s.string()
@@ -59,15 +62,16 @@ func (r *mergeReader) item() error {
 		if i < 0 || bytes.IndexByte(both[i+1:], ' ') >= 0 {
 			return s.errorf("merge %d: %q is not two tokens separated by one space", r.next(), both)
 		}
-		r.arena = append(append(r.arena, both[:i]...), both[i+1:]...)
-		p.mid = p.start + i
+		p.left, p.right = r.keep(both[:i]), r.keep(both[i+1:])
 	case '[':
+		if r.plain(&p) {
+			break
+		}
 		part := 0
 		err := s.array(func() error {
 			b, err := s.string()
 			if part++; part <= 2 {
-				p.mid = len(r.arena)
-				r.arena = append(r.arena, b...)
+				p.left, p.right = p.right, r.keep(b)
 			}
 			return err
 		})
@@ -80,12 +84,56 @@ func (r *mergeReader) item() error {
 	default:
 		return s.errorf("merge %d is neither a string nor a pair", r.next())
 	}
-	p.end, p.pos = len(r.arena), s.pos
+	p.pos = s.pos
 	r.pairs = append(r.pairs, p)
 	if len(r.pairs) == mergeBatch {
 		return r.resolve()
 	}
 	return nil
+}
+
+// plain reads ["a","b"], a space after the comma or none, if there is nothing
+// to unescape, which is the form of nearly all; for any other it returns false
+// and stays where it is. Whether the strings are UTF-8 it leaves open: tokens
+// of the vocabulary are.
+func (r *mergeReader) plain(p *mergePair) bool {
+	d, at := r.s.data, r.s.pos+1
+	for _, word := range []*string{&p.left, &p.right} {
+		if at >= len(d) || d[at] != '"' {
+			return false
+		}
+		at++
+		start := at
+		for at < len(d) && d[at] != '"' {
+			if d[at] == '\\' || d[at] < 0x20 {
+				return false
+			}
+			at++
+		}
+		*word = text(d[start:at])
+		at++
+		if word == &p.left {
+			if at >= len(d) || d[at] != ',' {
+				return false
+			}
+			at++
+			if at < len(d) && d[at] == ' ' {
+				at++
+			}
+		}
+	}
+	if at >= len(d) || d[at] != ']' {
+		return false
+	}
+	r.s.pos = at + 1
+	return true
+}
+
+// keep copies what the scanner will overwrite.
+func (r *mergeReader) keep(b []byte) string {
+	at := len(r.arena)
+	r.arena = append(r.arena, b...)
+	return text(r.arena[at:])
 }
 
 // next is the rank of the merge that is being read.
@@ -95,45 +143,51 @@ func (r *mergeReader) next() int32 { return r.rank + int32(len(r.pairs)) }
 func (r *mergeReader) resolve() error {
 	r.words = r.words[:0]
 	for _, p := range r.pairs {
-		r.words = append(r.words, lookup{token: text(r.arena[p.start:p.mid])}, lookup{token: text(r.arena[p.mid:p.end])})
+		r.words = append(r.words, lookup{token: p.left}, lookup{token: p.right})
 	}
-	// Merges that make the same token are often neighbours.
-	if cap(r.scratch) < len(r.arena) {
-		r.scratch = make([]byte, 0, 2*len(r.arena)) // it must not move: words point into it
-	}
-	r.scratch = r.scratch[:0]
-	last := ""
+	last, first := "", true
 	for i, p := range r.pairs {
-		word := text(r.arena[p.start:p.end])
-		if right := r.arena[p.mid:p.end]; len(r.prefix) > 0 && len(right) >= len(r.prefix) {
-			at := len(r.scratch)
-			r.scratch = append(append(r.scratch, r.arena[p.start:p.mid]...), right[len(r.prefix):]...)
-			word = text(r.scratch[at:])
+		tail := p.right[min(len(r.prefix), len(p.right)):]
+		// Merges that make the same token are often neighbours.
+		if n := len(p.left); first || len(last) != n+len(tail) || last[:n] != p.left || last[n:] != tail {
+			at := len(r.arena)
+			r.arena = append(append(r.arena, p.left...), tail...)
+			last, first = text(r.arena[at:]), false
+			r.words = append(r.words, lookup{token: last})
 		}
-		if i == 0 || word != last {
-			r.words = append(r.words, lookup{token: word})
-		}
-		r.joined[i], last = len(r.words)-1, word
+		r.joined[i] = len(r.words) - 1
 	}
 	r.v.index.getAll(r.words, r.v.tokens)
+	end := r.s.pos
 	for i, p := range r.pairs {
 		a, b, c := &r.words[2*i], &r.words[2*i+1], &r.words[r.joined[i]]
-		r.s.pos, p.pos = p.pos, r.s.pos // for the error
-		for _, w := range []*lookup{a, b} {
-			if w.id < 0 {
-				return r.s.errorf("merge %d: token %q is not in the vocabulary", r.rank, w.token)
-			}
+		r.s.pos = p.pos // for the error
+		if err := r.known(a, b); err != nil {
+			return err
 		}
 		if len(b.token) < len(r.prefix) {
 			return r.s.errorf("merge %d: token %q lacks the prefix %q", r.rank, b.token, r.prefix)
 		}
-		if c.id < 0 {
-			return r.s.errorf("merge %d: token %q is not in the vocabulary", r.rank, c.token)
+		if err := r.known(c); err != nil {
+			return err
 		}
-		r.s.pos = p.pos
-		r.table.put(a.id, b.id, merge{r.rank, c.id})
+		r.table.add(a.id, b.id, c.id)
 		r.rank++
 	}
+	r.s.pos = end
 	r.pairs, r.arena = r.pairs[:0], r.arena[:0]
+	return nil
+}
+
+func (r *mergeReader) known(words ...*lookup) error {
+	for _, w := range words {
+		switch {
+		case w.id >= 0:
+		case !utf8.ValidString(w.token):
+			return r.s.errorf("string is not valid UTF-8")
+		default:
+			return r.s.errorf("merge %d: token %q is not in the vocabulary", r.rank, w.token)
+		}
+	}
 	return nil
 }

@@ -49,6 +49,10 @@ func readVocab(s *scanner) (*vocabulary, error) {
 		arena   []byte
 		entries []entry
 	)
+	// A member takes some ten bytes beside its token.
+	room := (len(s.data) - s.pos) / 64
+	entries = make([]entry, 0, room)
+	arena = make([]byte, 0, 8*room)
 	err := s.object(func(key []byte) error {
 		arena = append(arena, key...)
 		id, err := s.id()

@@ -121,6 +121,7 @@ and, where needed, scales it by a power of two, which changes no result.`,
 	f.Float64Var(&o.ResidualScale, "residual-scale", 0, "scale of the residual stream, a power of two (default: probe)")
 	f.StringSliceVar(&o.IgnoreKeys, "ignore-config-key", nil, "accept this unknown `KEY` of config.json unread (repeatable)")
 	f.BoolVar(&o.Force, "force", false, "replace an existing bundle")
+	f.BoolVar(&o.NoSync, "no-sync", false, "do not wait until the bundle is on the disk")
 	f.BoolVar(&plan, "plan", false, "write nothing: print the cut, sizes, inputs and outputs, and what a token reads")
 	f.Float64Var(&bandwidth, "bandwidth", conversion.DefaultBandwidth, "memory bandwidth for --plan in `GB/s`")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
