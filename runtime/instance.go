@@ -111,9 +111,11 @@ func (i *Instance) run(fn *function, in map[string]*Tensor, cfg *runConfig) (out
 		return nil, err
 	}
 	if cfg.profile != nil {
-		cfg.profile.begin(fn.src.Name)
+		err = cfg.profile.run(fn.src.Name, func() error { return f.exec(c.instrs) })
+	} else {
+		err = f.exec(c.instrs)
 	}
-	if err := f.exec(c.instrs); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return f.collect(c)

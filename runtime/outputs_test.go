@@ -105,6 +105,9 @@ func TestProfileCountsCallsAndBytes(t *testing.T) {
 	if i < 0 {
 		t.Fatalf("no logits among %v", ops)
 	}
+	if r := p.Runs("decode"); r.Runs != 3 || r.Time < ops[i].Time {
+		t.Errorf("%+v, want 3 runs that take longer than one op", r)
+	}
 	c := ops[i]
 	bytes := int64(3 * (2*d.vocab*d.hidden + 4*d.hidden + 4*d.vocab))
 	if c.Function != "decode" || c.Kind != "linear" || c.Calls != 3 || c.Time <= 0 || c.Bytes != bytes {
@@ -117,5 +120,14 @@ func TestProfileCountsCallsAndBytes(t *testing.T) {
 		if c.Name == "start" && c.Bytes != 0 {
 			t.Errorf("a reshape moves %d bytes", c.Bytes)
 		}
+	}
+}
+
+func TestReadBandwidthIsThatOfAMachine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 256 MB")
+	}
+	if b := ReadBandwidth(0); b < 1e8 || b > 1e13 {
+		t.Errorf("%g bytes a second", b)
 	}
 }

@@ -12,6 +12,14 @@ type Profile struct {
 	function string
 	index    map[*instr]int
 	ops      []OpCost
+	runs     map[string]RunCost
+}
+
+// RunCost is what all profiled runs of a function took. Their time is more
+// than that of their ops: it includes what lies between them.
+type RunCost struct {
+	Runs int
+	Time time.Duration
 }
 
 // OpCost is the cost of one op, or of one pattern that runs as one. That of a
@@ -41,7 +49,20 @@ func WithProfile(p *Profile) RunOption {
 // Ops returns the costs so far, in the order in which ops first ran.
 func (p *Profile) Ops() []OpCost { return append([]OpCost(nil), p.ops...) }
 
-func (p *Profile) begin(function string) { p.function = function }
+// Runs returns the cost of the runs of a function.
+func (p *Profile) Runs(function string) RunCost { return p.runs[function] }
+
+func (p *Profile) run(function string, body func() error) error {
+	p.function = function
+	start := time.Now()
+	err := body()
+	if p.runs == nil {
+		p.runs = map[string]RunCost{}
+	}
+	c := p.runs[function]
+	p.runs[function] = RunCost{c.Runs + 1, c.Time + time.Since(start)}
+	return err
+}
 
 // timed runs one instruction and enters its cost.
 func (p *Profile) timed(f *frame, in *instr) error {

@@ -160,7 +160,7 @@ func (d *demo) generate(bundle string) (*generation, error) {
 	if g.PromptIDs, err = tok.Encode(demoPrompt, tokenizer.EncodeOptions{AddSpecial: true}); err != nil {
 		return nil, err
 	}
-	return g, d.session.generate(d.ctx, e, tok, g, engine.GenerateOptions{MaxTokens: demoTokens}, false)
+	return g, d.session.generate(d.ctx, e, tok, g, engine.GenerateOptions{MaxTokens: demoTokens}, false, nil)
 }
 
 // verdict prints a line for each gate.

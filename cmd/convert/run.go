@@ -23,21 +23,22 @@ import (
 
 // generation is what run reports.
 type generation struct {
-	Text         string  `json:"text,omitempty"`
-	PromptIDs    []int32 `json:"prompt_ids"`
-	IDs          []int32 `json:"ids"`
-	Stop         string  `json:"stop"` // "length", "eos" or "context"
-	Mode         string  `json:"mode"`
-	LoadSeconds  float64 `json:"load_seconds"`
-	FirstSeconds float64 `json:"time_to_first_token_seconds"`
-	Rate         float64 `json:"tokens_per_second"` // after the first token
+	Text         string   `json:"text,omitempty"`
+	PromptIDs    []int32  `json:"prompt_ids"`
+	IDs          []int32  `json:"ids"`
+	Stop         string   `json:"stop"` // "length", "eos" or "context"
+	Mode         string   `json:"mode"`
+	LoadSeconds  float64  `json:"load_seconds"`
+	FirstSeconds float64  `json:"time_to_first_token_seconds"`
+	Rate         float64  `json:"tokens_per_second"` // after the first token
+	Profile      *profile `json:"profile,omitempty"`
 }
 
 func (s *session) runCommand() *cobra.Command {
 	var (
 		o                    engine.GenerateOptions
 		prompt, idList, mode string
-		asJSON               bool
+		asJSON, profiled     bool
 	)
 	cmd := &cobra.Command{
 		Use:   "run BUNDLE --prompt TEXT",
@@ -46,7 +47,10 @@ func (s *session) runCommand() *cobra.Command {
 The text goes to standard output as it comes, timings to standard error.
 
 Without --temperature the most likely token is taken each time. --mode typed
-rounds as the declared types do (fp16); fp32 does not round.`,
+rounds as the declared types do (fp16); fp32 does not round.
+
+--profile shows where the time goes: for every function, time, bytes and share
+by kind of op and by layer, and how near each is to the speed of memory.`,
 		Example: s.examples(
 			`run gemma.bundle --prompt "The capital of France is"`,
 			`run gemma.bundle --prompt "Once upon a time" -n 200 --temperature 0.8 --top-p 0.95 --seed 7`,
@@ -85,14 +89,24 @@ rounds as the declared types do (fp16); fp32 does not round.`,
 			if err != nil {
 				return err
 			}
-			if err := s.generate(cmd.Context(), e, tok, g, o, !asJSON); err != nil {
+			var costs *runtime.Profile
+			if profiled {
+				costs = &runtime.Profile{}
+			}
+			if err := s.generate(cmd.Context(), e, tok, g, o, !asJSON, costs); err != nil {
 				return err
+			}
+			if profiled {
+				g.Profile = newProfile(costs, len(e.Contract().Chunks), runtime.ReadBandwidth(0))
 			}
 			if asJSON {
 				return s.printJSON(g)
 			}
 			fmt.Fprintf(s.stderr, "%d prompt tokens, %d generated (%s), first after %.2f s, then %.1f tokens/s\n",
 				len(g.PromptIDs), len(g.IDs), g.Stop, g.FirstSeconds, g.Rate)
+			if g.Profile != nil {
+				g.Profile.print(s.stderr)
+			}
 			return nil
 		},
 	}
@@ -106,6 +120,7 @@ rounds as the declared types do (fp16); fp32 does not round.`,
 	f.Uint64Var(&o.Sampling.Seed, "seed", 0, "seed of the sampling")
 	f.BoolVar(&o.IgnoreEOS, "ignore-eos", false, "go on after an end-of-text token")
 	f.StringVar(&mode, "mode", "typed", "arithmetic: typed or fp32")
+	f.BoolVar(&profiled, "profile", false, "show time, bytes and share by kind of op and by layer")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object at the end")
 	completeDirs(cmd)
 	completeValues(cmd, map[string][]string{"mode": {"typed", "fp32"}})
@@ -127,8 +142,9 @@ func checkSampling(o engine.GenerateOptions) error {
 	return nil
 }
 
-// generate fills g and, if stream is set, prints the text as it comes.
-func (s *session) generate(ctx context.Context, e *engine.Engine, tok *tokenizer.Tokenizer, g *generation, o engine.GenerateOptions, stream bool) error {
+// generate fills g and, if stream is set, prints the text as it comes. costs,
+// if not nil, gets what the ops cost.
+func (s *session) generate(ctx context.Context, e *engine.Engine, tok *tokenizer.Tokenizer, g *generation, o engine.GenerateOptions, stream bool, costs *runtime.Profile) error {
 	if n, limit := len(g.PromptIDs), e.Contract().Context; n >= limit {
 		return fmt.Errorf("the prompt has %d tokens, which leaves no room in the bundle's context of %d (shorten it, or convert with a larger --context)", n, limit)
 	}
@@ -159,7 +175,9 @@ func (s *session) generate(ctx context.Context, e *engine.Engine, tok *tokenizer
 		}
 		return err
 	}
-	ids, err := e.NewSession().Generate(ctx, g.PromptIDs, o)
+	sequence := e.NewSession()
+	sequence.Profile = costs
+	ids, err := sequence.Generate(ctx, g.PromptIDs, o)
 	if err != nil {
 		return err
 	}
