@@ -21,7 +21,7 @@ ENVIRONMENTS = {
     "llama": (["llama-cpp-python==0.3.36", "gguf==0.19.0", "numpy==2.2.6"],
               {"CMAKE_ARGS": "-DGGML_NATIVE=ON", "FORCE_CMAKE": "1"}),
     "numpy": (["numpy==2.2.6", "threadpoolctl==3.6.0"], {}),
-    "coreml": (["coremltools==9.0", "numpy==2.2.6", "scikit-learn==1.5.1"], {}),
+    "coreml": (["coremltools==9.0", "numpy==2.2.6"], {}),
     "mlx": (["mlx[cpu]==0.32.4", "mlx-lm==0.32.2", "numpy==2.2.6"], {}),
 }
 
