@@ -158,5 +158,5 @@ func (m *Model) cover() error {
 		}
 		return fmt.Errorf("models: the checkpoint does not fit %s:\n  %s%s", m.cfg.Architecture, strings.Join(bad, "\n  "), more)
 	}
-	return nil
+	return m.sameHead()
 }

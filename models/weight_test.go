@@ -121,9 +121,25 @@ func TestCoverageErrors(t *testing.T) {
 	}
 }
 
+// TestHeadAgainstTie: a stored head that config.json ties must be the
+// embedding.
+func TestHeadAgainstTie(t *testing.T) {
+	for name, head := range map[string]checkpoint.Tensor{
+		"values": zeros("lm_head.weight", 512, 96),
+		"shape":  zeros("lm_head.weight", 96, 512),
+	} {
+		src := load(t, "gemma3")
+		src["lm_head.weight"] = head
+		_, err := models.New(bytes.NewReader(config(t, "gemma3", nil)), src)
+		if err == nil || !strings.Contains(err.Error(), `"lm_head.weight" differs from "model.embed_tokens.weight"`) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
 func TestWaived(t *testing.T) {
 	src := load(t, "gemma3")
-	src["lm_head.weight"] = zeros("lm_head.weight", 512, 96)
+	src["lm_head.weight"] = checkpoint.Rename(src["model.embed_tokens.weight"], "lm_head.weight")
 	src["model.layers.0.self_attn.rotary_emb.inv_freq"] = zeros("model.layers.0.self_attn.rotary_emb.inv_freq", 16)
 	waived := map[string]string{}
 	for _, u := range model(t, "gemma3", nil, src).Weights() {
