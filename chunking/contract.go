@@ -149,12 +149,15 @@ const (
 
 // Function is one entry point of a chunk.
 type Function struct {
-	Name    string       `json:"name"`
-	Kind    FunctionKind `json:"kind"`
-	T       int          `json:"tokens"`
-	Inputs  []Port       `json:"inputs"`
-	Outputs []Port       `json:"outputs"`
-	States  []Port       `json:"states,omitempty"`
+	Name string       `json:"name"`
+	Kind FunctionKind `json:"kind"`
+	T    int          `json:"tokens"`
+	// ComputeUnits is a hint where the function runs best, in Core ML's terms:
+	// CPU_AND_NE, CPU_AND_GPU. Nothing follows from it for the graph.
+	ComputeUnits string `json:"compute_units,omitempty"`
+	Inputs       []Port `json:"inputs"`
+	Outputs      []Port `json:"outputs"`
+	States       []Port `json:"states,omitempty"`
 }
 
 // Port is one input, output or state.

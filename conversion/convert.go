@@ -66,6 +66,14 @@ func (s *Source) design(o Options) (Options, *chunking.Contract, error) {
 	}
 	c, err := chunking.Design(cfg, chunking.Options{Context: o.Context, Ranges: cut, Functions: o.Functions,
 		KV: o.KV, Embed: o.Embed, Head: o.Head, Compute: o.Compute})
+	if err == nil && o.Bundle == BundleCoreMLLLM {
+		for i := range c.Chunks {
+			ch := &c.Chunks[i]
+			ch.Name = appName(i, len(c.Chunks))
+			ch.File = ch.Name + ".mlpackage"
+		}
+		appHints(c)
+	}
 	return o, c, err
 }
 
@@ -130,6 +138,9 @@ func (s *Source) write(ctx context.Context, dir string, c *chunking.Contract, o 
 	}
 	if err := os.WriteFile(filepath.Join(dir, chunking.ReportFile), append(text, '\n'), 0o644); err != nil {
 		return fmt.Errorf("conversion: %w", err)
+	}
+	if o.Bundle == BundleCoreMLLLM {
+		return s.writeApp(ctx, dir, c, o)
 	}
 	return nil
 }

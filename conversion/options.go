@@ -41,6 +41,10 @@ type Options struct {
 	ResidualScale float64
 	// Quantize compresses weights by a recipe for Core ML; nil keeps fp16.
 	Quantize *quant.Recipe
+	// Bundle is BundleCoreMLLLM to add what the CoreML-LLM app loads: it means
+	// KVCoreMLLLM and, where nothing else places the cuts, Topology3. "" adds
+	// nothing.
+	Bundle string
 	// IgnoreKeys are config.json keys to accept unread.
 	IgnoreKeys []string
 	Force      bool
@@ -64,6 +68,20 @@ func (o Options) withDefaults(cfg *models.Config) (Options, error) {
 		}
 		if n := min(DefaultVerify, o.Context); n > 1 {
 			o.Functions = append(o.Functions, chunking.FunctionSpec{Kind: chunking.Verify, T: n})
+		}
+	}
+	if o.Bundle != "" {
+		switch {
+		case o.Bundle != BundleCoreMLLLM:
+			return o, fmt.Errorf("conversion: bundle %q is not known (want %s)", o.Bundle, BundleCoreMLLLM)
+		case o.KV != "" && o.KV != chunking.KVCoreMLLLM:
+			return o, fmt.Errorf("conversion: bundle %s needs kv %s, not %s", o.Bundle, chunking.KVCoreMLLLM, o.KV)
+		case cfg.PerLayer == 0:
+			return o, fmt.Errorf("conversion: bundle %s is for models with per-layer embeddings, and %s has none (use kv %s alone)", o.Bundle, cfg.Architecture, chunking.KVCoreMLLLM)
+		}
+		o.KV = chunking.KVCoreMLLLM
+		if o.Chunks == 0 && o.Layers == "" && o.Topology == "" && o.MaxChunkBytes == 0 && o.MaxLayers == 0 {
+			o.Topology = chunking.Topology3
 		}
 	}
 	if o.KV == "" {

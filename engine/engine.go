@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 
@@ -39,6 +40,13 @@ type chunk struct {
 // contract declares.
 func Open(dir string, opts Options) (*Engine, error) {
 	c, err := chunking.ReadContract(dir)
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := chunking.ReadManifest(dir)
+	if err == nil && manifest != nil {
+		err = manifest.Check(context.Background(), dir, false)
+	}
 	if err != nil {
 		return nil, err
 	}
