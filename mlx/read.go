@@ -1,6 +1,7 @@
 package mlx
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -31,6 +32,9 @@ type Stored struct {
 	Shape []int // of the weight it stands for
 	Bytes int64
 }
+
+// ErrNotQuantized says that a directory holds no quantized MLX model.
+var ErrNotQuantized = errors.New("config.json has no quantization block (not a quantized MLX model)")
 
 // Open opens dir and checks that the quantization block and the tensors agree.
 func Open(dir string) (*Directory, error) {
@@ -82,7 +86,7 @@ func (d *Directory) Config() []byte {
 func (d *Directory) read() error {
 	block := d.config.child("quantization")
 	if block == nil {
-		return fmt.Errorf("config.json has no quantization block (not a quantized MLX model)")
+		return ErrNotQuantized
 	}
 	for _, name := range d.ck.Names() {
 		stem, ok := strings.CutSuffix(name, ".scales")

@@ -27,6 +27,8 @@ type Options struct {
 	Tap Tap
 	// KV asks for Result.KV.
 	KV bool
+	// Product, if set, multiplies by matrices in place of the plain loops.
+	Product Product
 }
 
 // KV holds keys (after their norm and rope) and values (after their norm) of
@@ -62,7 +64,7 @@ func (m *Model) Forward(ctx context.Context, ids []int32, opts Options) (*Result
 		}
 	}
 	p := m.pass(fastDot)
-	p.tap = tap
+	p.tap, p.product = tap, opts.Product
 	if opts.KV {
 		result.KV = map[LayerKind]KV{}
 	}
@@ -360,12 +362,10 @@ func (p *pass) head(ctx context.Context, opts Options) (*Matrix, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("reference: stopped in the head: %w", err)
 		}
-		w, err := p.weights.matrix(name, first, min(step, c.Vocab-first), c.Hidden)
-		if err != nil {
-			return nil, err
+		tile := NewMatrix(x.Rows, min(step, c.Vocab-first))
+		if p.project(tile, x, name, first, nil); p.err != nil {
+			return nil, p.err
 		}
-		tile := NewMatrix(x.Rows, w.Rows)
-		linear(tile, x, w, nil, p.dot)
 		if c.FinalSoftcap != 0 {
 			softcap(tile.Data, c.FinalSoftcap)
 		}
