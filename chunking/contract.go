@@ -80,7 +80,7 @@ type Source struct {
 
 // Embedding says how tokens become hidden_states.
 type Embedding struct {
-	Mode   string `json:"mode"`             // "sidecar": the host looks rows up; "graph": the first chunk takes input_ids
+	Mode   string `json:"mode"`             // "sidecar": the host looks rows up; "graph": the first chunk takes input_ids; "head": the rows are those of the head's weights
 	File   string `json:"file,omitempty"`   // safetensors file of the sidecar
 	Tensor string `json:"tensor,omitempty"` // [vocab, hidden]
 	// Scale multiplies a row: the model's embedding scale times ResidualScale.

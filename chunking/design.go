@@ -17,6 +17,7 @@ const (
 	KVCoreMLLLM  = "coreml-llm"
 	EmbedSidecar = "sidecar" // the host looks embedding rows up
 	EmbedGraph   = "graph"   // the first chunk gathers them
+	EmbedHead    = "head"    // the host looks them up in the weights of the last chunk's head, which are the table
 )
 
 // DefaultMaskBlocked is added to scores that must not be attended to. It is
@@ -145,10 +146,12 @@ func Design(cfg *models.Config, o Options) (*Contract, error) {
 		return nil, fmt.Errorf("chunking: context %d exceeds max_position_embeddings %d of the model", o.Context, cfg.MaxPositions)
 	case o.KV != KVTensor && o.KV != KVState && o.KV != KVCoreMLLLM:
 		return nil, fmt.Errorf("chunking: kv %q is not known (want %s, %s or %s)", o.KV, KVTensor, KVState, KVCoreMLLLM)
-	case o.KV == KVCoreMLLLM && o.Embed != EmbedSidecar:
+	case o.Embed == EmbedHead && !cfg.Tied:
+		return nil, fmt.Errorf("chunking: embed %s: the head of this model is not its embedding table (use embed %s)", EmbedHead, EmbedSidecar)
+	case o.KV == KVCoreMLLLM && o.Embed == EmbedGraph:
 		return nil, fmt.Errorf("chunking: kv %s takes embedding rows from the host: use embed %s", KVCoreMLLLM, EmbedSidecar)
-	case o.Embed != EmbedSidecar && o.Embed != EmbedGraph:
-		return nil, fmt.Errorf("chunking: embed %q is not known (want %s or %s)", o.Embed, EmbedSidecar, EmbedGraph)
+	case o.Embed != EmbedSidecar && o.Embed != EmbedGraph && o.Embed != EmbedHead:
+		return nil, fmt.Errorf("chunking: embed %q is not known (want %s, %s or %s)", o.Embed, EmbedSidecar, EmbedGraph, EmbedHead)
 	case o.Compute != "fp16" && o.Compute != "fp32":
 		return nil, fmt.Errorf("chunking: compute %q is not known (want fp16 or fp32)", o.Compute)
 	case o.Head.TopK < 0 || o.Head.TopK > cfg.Vocab:
@@ -166,9 +169,9 @@ func Design(cfg *models.Config, o Options) (*Contract, error) {
 	}
 	if o.Embed == EmbedSidecar {
 		c.Embedding.File, c.Embedding.Tensor = EmbeddingFile, "embed_tokens.weight"
-		if cfg.PerLayer > 0 {
-			c.PerLayer = &PerLayer{Dim: cfg.PerLayer, File: PerLayerFile, Tensor: "embed_tokens_per_layer.weight", Scale: cfg.PerLayerScale()}
-		}
+	}
+	if o.Embed != EmbedGraph && cfg.PerLayer > 0 {
+		c.PerLayer = &PerLayer{Dim: cfg.PerLayer, File: PerLayerFile, Tensor: "embed_tokens_per_layer.weight", Scale: cfg.PerLayerScale()}
 	}
 	for _, k := range cfg.AllKinds() {
 		d := cfg.Dims(k)

@@ -86,8 +86,8 @@ func plainName(file string) bool {
 
 func (e Embedding) validate() error {
 	switch {
-	case e.Mode != EmbedSidecar && e.Mode != EmbedGraph:
-		return fmt.Errorf("embedding mode is %q, want %s or %s", e.Mode, EmbedSidecar, EmbedGraph)
+	case e.Mode != EmbedSidecar && e.Mode != EmbedGraph && e.Mode != EmbedHead:
+		return fmt.Errorf("embedding mode is %q, want %s, %s or %s", e.Mode, EmbedSidecar, EmbedGraph, EmbedHead)
 	case e.Mode == EmbedSidecar && (!plainName(e.File) || e.Tensor == ""):
 		return fmt.Errorf("embedding: file %q and tensor %q, want a plain name each", e.File, e.Tensor)
 	case !(e.Scale > 0) || math.IsInf(e.Scale, 0):

@@ -303,6 +303,7 @@ func TestOptionErrors(t *testing.T) {
 		"bad layers":       {o: conversion.Options{Layers: "0-3,4-8"}, want: "expected one that starts at 3"},
 		"long context":     {o: conversion.Options{Context: 1024}, want: "context 1024 exceeds max_position_embeddings 512"},
 		"unknown kv":       {o: conversion.Options{KV: "none"}, want: `kv "none" is not known`},
+		"untied head":      {src: fixture(t, "llama3-scaled"), o: conversion.Options{Embed: chunking.EmbedHead}, want: "the head of this model is not its embedding table"},
 		"fp32 states":      {o: conversion.Options{KV: chunking.KVState, Compute: "fp32"}, want: "states are fp16 only"},
 		"odd scale":        {o: conversion.Options{ResidualScale: 0.3}, want: "residual_scale 0.3 is not a power of two"},
 	} {

@@ -28,7 +28,8 @@ func TestCoreMLLLMGoldens(t *testing.T) {
 		{"gemma4-e4b", conversion.Options{Topology: chunking.Topology2}},
 		{"gemma3", conversion.Options{Chunks: 2}},
 		{"gemma4-e2b", conversion.Options{Topology: chunking.Topology2, Functions: functions(t, "decode,prefill:1,verify:1")}},
-		{"llama-tied", conversion.Options{Compute: "fp32", Chunks: 2}},
+		{"gemma4-e2b", conversion.Options{Topology: chunking.Topology3, Embed: chunking.EmbedHead}},
+		{"llama-tied", conversion.Options{Compute: "fp32", Chunks: 2, Embed: chunking.EmbedHead}},
 	} {
 		t.Run(fmt.Sprintf("%s/%s%s", tt.name, tt.o.Topology, tt.o.Compute), func(t *testing.T) {
 			dir := fixture(t, tt.name)

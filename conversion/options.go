@@ -32,7 +32,7 @@ type Options struct {
 
 	Functions []chunking.FunctionSpec // nil: decode, prefill:64, verify:4
 	KV        string                  // chunking.KVTensor (default), KVState or KVCoreMLLLM
-	Embed     string                  // chunking.EmbedSidecar (default) or EmbedGraph
+	Embed     string                  // chunking.EmbedSidecar (default), EmbedGraph or EmbedHead
 	Head      chunking.Head           // zero: token and logits; with KVCoreMLLLM also the normed hidden states
 	Compute   string                  // "fp16" (default) or "fp32"
 
@@ -98,6 +98,9 @@ func (o Options) withDefaults(cfg *models.Config) (Options, error) {
 	}
 	if o.Compute == "" {
 		o.Compute = "fp16"
+	}
+	if o.Embed == chunking.EmbedHead && o.Quantize != nil {
+		return o, fmt.Errorf("conversion: embed %s reads rows of the head, which must not be compressed (use embed %s)", o.Embed, chunking.EmbedSidecar)
 	}
 	given := 0
 	for _, set := range []bool{o.Chunks != 0, o.Layers != "", o.Topology != ""} {

@@ -184,7 +184,7 @@ func (s *Source) roofline(c *chunking.Contract, bandwidth float64) Roofline {
 		}
 		return int64(t.Shape()[1]) * each
 	}
-	sum[ClassEmbedding] = row(s.Model.Embedding(), c.Embedding.Mode == chunking.EmbedGraph)
+	sum[ClassEmbedding] = row(s.Model.Embedding(), c.Embedding.Mode != chunking.EmbedSidecar)
 	sum[ClassPerLayerRow] = row(s.Model.PerLayerEmbedding(), c.PerLayer == nil)
 	for i := range cfg.Layers {
 		a := c.Attention[cfg.Kinds[i]]

@@ -83,6 +83,12 @@ func Open(dir string, opts Options) (*Engine, error) {
 			return nil, err
 		}
 	}
+	if c.Embedding.Mode == chunking.EmbedHead {
+		last := e.chunks[len(e.chunks)-1]
+		if e.table, err = headTable(last.pkg.Program, c.Model.Vocab, c.Model.Hidden); err != nil {
+			return nil, fmt.Errorf("engine: %s: %w", last.decl.Name, err)
+		}
+	}
 	if p := c.PerLayer; p != nil {
 		if e.perLayer, err = e.openTable(p.File, p.Tensor, c.Model.Vocab, c.Model.Layers*p.Dim); err != nil {
 			return nil, err
