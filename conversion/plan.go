@@ -104,6 +104,9 @@ func Plan(ctx context.Context, src string, o Options, bandwidth float64) (*PlanR
 	if err != nil {
 		return nil, err
 	}
+	if err := s.planCompression(o.Quantize, o.Compute); err != nil {
+		return nil, err
+	}
 	r := &PlanReport{Architecture: c.Model.Architecture, Layers: c.Model.Layers, Context: c.Context, KV: c.KV, Compute: c.Compute, Tables: []PlanTable{}}
 	for i := range c.Chunks {
 		if err := ctx.Err(); err != nil {
@@ -165,14 +168,26 @@ func (s *Source) roofline(c *chunking.Contract, bandwidth float64) Roofline {
 	if c.Compute == "fp32" {
 		width = 4
 	}
-	sum := map[string]int64{}
-	for _, u := range s.Model.Weights() {
-		if u.Use == models.Used {
-			sum[classOf(u.Name)] += elements(u.Shape) * width
+	stored := map[string]int64{} // bytes of compressed tensors
+	if s.compression != nil {
+		for _, w := range s.compression.done {
+			stored[w.Name] = w.Bytes
 		}
 	}
-	if cfg.Tied { // the table is read as the head, and a row of it as embedding
-		sum[ClassHead] = int64(cfg.Vocab) * int64(cfg.Hidden) * width
+	sum := map[string]int64{}
+	for _, u := range s.Model.Weights() {
+		if u.Use != models.Used {
+			continue
+		}
+		n, ok := stored[u.Name]
+		if !ok {
+			n = elements(u.Shape) * width
+		}
+		if class := classOf(u.Name); class != "" {
+			sum[class] += n
+		} else if cfg.Tied && strings.HasSuffix(u.Name, "embed_tokens.weight") {
+			sum[ClassHead] = n // the table is read as the head, and a row of it as embedding
+		}
 	}
 	row := func(t checkpoint.Tensor, gathered bool) int64 {
 		if t == nil {
