@@ -1,5 +1,5 @@
 // Package chunking decides how a model becomes a bundle: where the layers are
-// cut (CutInto, CutUnder, ParseRanges) and what every chunk's functions take
+// cut (CutInto, CutUnder, ParseRanges, Topology.Cut) and what every chunk's functions take
 // and return (Design). The result is a Contract, stored as contract.json in
 // the bundle.
 //
@@ -21,4 +21,11 @@
 //   - kv "state": decode and prefill write their tokens into the state at the
 //     end of the graph, at the slots that current_pos, ring_pos or a one-hot
 //     update matrix say. Verify only reads the state and returns slices.
+//   - kv "coreml-llm": the names and shapes of the CoreML-LLM app. Attention
+//     reads caches into which the call's tokens have been written, so masks
+//     have a column a row of them. The full cache is linear; the sliding one
+//     is right-aligned (Shift), and rows of both are as wide as the larger
+//     head. Decode returns whole caches, prefill and verify return slices for
+//     the host to commit. Layers that lend their keys and values to later
+//     chunks must lie in one chunk, which returns them as kv13 and kv14.
 package chunking
