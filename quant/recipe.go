@@ -246,7 +246,7 @@ func (r *Recipe) Plan(targets []Target) ([]Choice, error) {
 		at := slices.IndexFunc(r.Rules, func(u Rule) bool { return u.names(t) })
 		// A rule that comes too late is still not a misspelt one.
 		for j := range r.Rules {
-			used[j] = used[j] || r.Rules[j].names(t) && (t.Weight || r.Rules[j].Keep || len(r.Rules[j].Path) > 0)
+			used[j] = used[j] || r.Rules[j].names(t) && (t.Weight || r.Rules[j].Keep || slices.Contains(r.Rules[j].Path, t.Path))
 		}
 		c := &out[i]
 		c.Named = at >= 0
@@ -260,8 +260,8 @@ func (r *Recipe) Plan(targets []Target) ([]Choice, error) {
 			c.Format = r.merged(r.Default)
 		}
 		if !t.Weight {
-			if len(r.Rules[at].Path) == 0 {
-				c.Keep = true // a class or layer has norms and biases, too
+			if !slices.Contains(r.Rules[at].Path, t.Path) {
+				c.Keep = true // classes, layers and patterns take in norms and biases, too
 				continue
 			}
 			bad = append(bad, fmt.Sprintf("%s: shape %v is not the weight of an embedding or a linear layer (keep it)", t.Path, t.Shape))
