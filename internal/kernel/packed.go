@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"fmt"
-	"math"
 	"slices"
 )
 
@@ -88,6 +87,7 @@ type Packed struct {
 	levels    []float32
 	flags     int64
 	fast      *roundConstants // if products may use the fast rounding
+	normal    bool            // if no result is a subnormal half
 }
 
 // packedForm says which kernels take a matrix.
@@ -128,6 +128,7 @@ func (p *Packed) Prepare() error {
 	}
 	p.rowBytes = p.K * p.Bits / 8
 	p.form = p.choose()
+	p.chooseRounding()
 	return nil
 }
 
@@ -187,47 +188,7 @@ func (p *Packed) checkBlocks() error {
 	case RoundToBF16:
 		p.flags |= flagBF16
 	}
-	p.fast = p.fastRounding()
 	return nil
-}
-
-// fastRounding returns the constants of the fast rounding, nil if a number
-// may be too large for it.
-func (p *Packed) fastRounding() *roundConstants {
-	code := float64(int(1) << p.Bits)
-	if p.Table.Len() > 0 {
-		code = p.Table.bound()
-	}
-	if p.Offset.Len() > 0 {
-		code += p.Offset.bound()
-	}
-	most := code*p.Scale.bound() + p.Bias.bound()
-	switch {
-	case p.Round == RoundToF16 && most < 65504:
-		return roundF16
-	case p.Round == RoundToBF16 && most < 0x1p100:
-		return roundBF16
-	}
-	return nil
-}
-
-// bound is at least the largest magnitude.
-func (v *Numbers) bound() float64 {
-	if v.Bits > 0 {
-		return float64(int(1) << v.Bits)
-	}
-	var buf [1024]float32
-	var most uint32
-	n := v.Len()
-	for at := 0; at < n; at += len(buf) {
-		part := buf[:min(len(buf), n-at)]
-		v.Read(part, at)
-		most = max(most, MaxBits(part))
-	}
-	if most > 0x7f800000 { // NaN
-		return math.Inf(1)
-	}
-	return float64(math.Float32frombits(most))
 }
 
 // choose finds the kernels for p; formNone if only the Go form takes it.

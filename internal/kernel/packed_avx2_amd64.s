@@ -26,13 +26,12 @@ TEXT ·decodeLUT4AVX2(SB), NOSPLIT, $0-8
 	MOVQ    a+0(FP), AX
 	MOVQ    32(AX), CX
 	MOVQ    24(AX), CX
-	MOVQ    104(AX), DX
-	MOVQ    (AX), BX
+	MOVQ    (AX), DX
 	VMOVUPS nibbleShiftAVX2<>+0(SB), Y0
-	MOVQ    40(AX), SI
-	MOVQ    48(AX), DI
-	VMOVUPS (SI), Y1
-	VMOVUPS 32(SI), Y2
+	MOVQ    40(AX), BX
+	MOVQ    48(AX), SI
+	VMOVUPS (BX), Y1
+	VMOVUPS 32(BX), Y2
 	MOVQ    96(AX), AX
 
 step:
@@ -42,16 +41,16 @@ step:
 	VPERMPS      Y2, Y3, Y5
 	VPSLLD       $0x1c, Y3, Y3
 	VBLENDVPS    Y3, Y5, Y4, Y3
-	VMOVUPS      Y3, (BX)
+	VMOVUPS      Y3, (DX)
 	VPBROADCASTD 4(CX), Y3
 	VPSRLVD      Y0, Y3, Y3
 	VPERMPS      Y1, Y3, Y4
 	VPERMPS      Y2, Y3, Y5
 	VPSLLD       $0x1c, Y3, Y3
 	VBLENDVPS    Y3, Y5, Y4, Y3
-	VMOVUPS      Y3, 32(BX)
-	ADDQ         $0x00000040, BX
-	ADDQ         DX, CX
+	VMOVUPS      Y3, 32(DX)
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000008, CX
 	DECQ         AX
 	JNZ          step
 	VZEROUPPER
@@ -63,16 +62,15 @@ TEXT ·dot1x1LUT4AVX2(SB), NOSPLIT, $0-8
 	MOVQ    a+0(FP), AX
 	MOVQ    32(AX), CX
 	MOVQ    24(AX), CX
-	MOVQ    104(AX), DX
-	MOVQ    16(AX), BX
+	MOVQ    16(AX), DX
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VMOVUPS nibbleShiftAVX2<>+0(SB), Y2
-	MOVQ    40(AX), SI
-	MOVQ    48(AX), DI
-	VMOVUPS (SI), Y3
-	VMOVUPS 32(SI), Y4
-	MOVQ    96(AX), SI
+	MOVQ    40(AX), BX
+	MOVQ    48(AX), SI
+	VMOVUPS (BX), Y3
+	VMOVUPS 32(BX), Y4
+	MOVQ    96(AX), BX
 
 step:
 	VPBROADCASTD (CX), Y5
@@ -81,17 +79,17 @@ step:
 	VPERMPS      Y4, Y5, Y7
 	VPSLLD       $0x1c, Y5, Y5
 	VBLENDVPS    Y5, Y7, Y6, Y5
-	VFMADD231PS  (BX), Y5, Y0
+	VFMADD231PS  (DX), Y5, Y0
 	VPBROADCASTD 4(CX), Y5
 	VPSRLVD      Y2, Y5, Y5
 	VPERMPS      Y3, Y5, Y6
 	VPERMPS      Y4, Y5, Y7
 	VPSLLD       $0x1c, Y5, Y5
 	VBLENDVPS    Y5, Y7, Y6, Y5
-	VFMADD231PS  32(BX), Y5, Y1
-	ADDQ         $0x00000040, BX
-	ADDQ         DX, CX
-	DECQ         SI
+	VFMADD231PS  32(DX), Y5, Y1
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000008, CX
+	DECQ         BX
 	JNZ          step
 	MOVQ         (AX), CX
 	MOVQ         8(AX), AX
@@ -112,24 +110,23 @@ TEXT ·dot1x2LUT4AVX2(SB), NOSPLIT, $0-8
 	MOVQ    a+0(FP), AX
 	MOVQ    32(AX), CX
 	MOVQ    24(AX), DX
-	MOVQ    104(AX), BX
-	MOVQ    16(AX), SI
+	MOVQ    16(AX), BX
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
 	VXORPS  Y3, Y3, Y3
 	VMOVUPS nibbleShiftAVX2<>+0(SB), Y4
-	MOVQ    40(AX), DI
-	MOVQ    48(AX), R8
-	VMOVUPS (DI), Y5
-	VMOVUPS 32(DI), Y6
-	ADDQ    R8, DI
-	VMOVUPS (DI), Y7
-	VMOVUPS 32(DI), Y8
-	MOVQ    96(AX), DI
+	MOVQ    40(AX), SI
+	MOVQ    48(AX), DI
+	VMOVUPS (SI), Y5
+	VMOVUPS 32(SI), Y6
+	ADDQ    DI, SI
+	VMOVUPS (SI), Y7
+	VMOVUPS 32(SI), Y8
+	MOVQ    96(AX), SI
 
 step:
-	VMOVUPS      (SI), Y9
+	VMOVUPS      (BX), Y9
 	VPBROADCASTD (DX), Y10
 	VPSRLVD      Y4, Y10, Y10
 	VPERMPS      Y5, Y10, Y11
@@ -144,7 +141,7 @@ step:
 	VPSLLD       $0x1c, Y10, Y10
 	VBLENDVPS    Y10, Y12, Y11, Y10
 	VFMADD231PS  Y9, Y10, Y2
-	VMOVUPS      32(SI), Y9
+	VMOVUPS      32(BX), Y9
 	VPBROADCASTD 4(DX), Y10
 	VPSRLVD      Y4, Y10, Y10
 	VPERMPS      Y5, Y10, Y11
@@ -159,9 +156,9 @@ step:
 	VPSLLD       $0x1c, Y10, Y10
 	VBLENDVPS    Y10, Y12, Y11, Y10
 	VFMADD231PS  Y9, Y10, Y3
-	ADDQ         $0x00000040, SI
-	ADDQ         BX, DX
-	DECQ         DI
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000008, DX
+	DECQ         SI
 	JNZ          step
 	MOVQ         (AX), CX
 	MOVQ         8(AX), AX
@@ -364,36 +361,35 @@ TEXT ·decodeScaled4AVX2(SB), NOSPLIT, $0-8
 	MOVQ    a+0(FP), AX
 	MOVQ    32(AX), CX
 	MOVQ    24(AX), CX
-	MOVQ    104(AX), DX
-	MOVQ    (AX), BX
+	MOVQ    (AX), DX
 	VMOVUPS nibbleShiftAVX2<>+0(SB), Y0
-	MOVQ    40(AX), SI
-	MOVQ    64(AX), DI
-	MOVQ    72(AX), R8
+	MOVQ    40(AX), BX
+	MOVQ    64(AX), SI
+	MOVQ    72(AX), DI
 
 block:
 	TESTL        $0x00000001, 120(AX)
 	JZ           scale
-	MOVQ         DI, R8
-	ADDQ         80(AX), R8
-	VMOVUPS      (SI), Y1
-	VBROADCASTSS (R8), Y2
+	MOVQ         SI, DI
+	ADDQ         80(AX), DI
+	VMOVUPS      (BX), Y1
+	VBROADCASTSS (DI), Y2
 	VSUBPS       Y2, Y1, Y1
-	VMOVUPS      32(SI), Y2
-	VBROADCASTSS (R8), Y3
+	VMOVUPS      32(BX), Y2
+	VBROADCASTSS (DI), Y3
 	VSUBPS       Y3, Y2, Y2
-	VBROADCASTSS (DI), Y3
+	VBROADCASTSS (SI), Y3
 	VMULPS       Y3, Y1, Y1
-	VBROADCASTSS (DI), Y3
+	VBROADCASTSS (SI), Y3
 	VMULPS       Y3, Y2, Y2
 	JMP          round
 
 scale:
-	VMOVUPS      (SI), Y1
-	VBROADCASTSS (DI), Y2
+	VMOVUPS      (BX), Y1
+	VBROADCASTSS (SI), Y2
 	VMULPS       Y2, Y1, Y1
-	VMOVUPS      32(SI), Y2
-	VBROADCASTSS (DI), Y3
+	VMOVUPS      32(BX), Y2
+	VBROADCASTSS (SI), Y3
 	VMULPS       Y3, Y2, Y2
 
 round:
@@ -405,11 +401,11 @@ round:
 	VCVTPH2PS    X2, Y2
 	TESTL        $0x00000002, 120(AX)
 	JZ           steps
-	MOVQ         DI, R8
-	ADDQ         80(AX), R8
-	VBROADCASTSS (R8), Y3
+	MOVQ         SI, DI
+	ADDQ         80(AX), DI
+	VBROADCASTSS (DI), Y3
 	VADDPS       Y3, Y1, Y1
-	VBROADCASTSS (R8), Y3
+	VBROADCASTSS (DI), Y3
 	VADDPS       Y3, Y2, Y2
 	VCVTPS2PH    $0x00, Y1, X1
 	VCVTPH2PS    X1, Y1
@@ -422,14 +418,14 @@ notF16:
 	JZ           steps
 	TESTL        $0x00000008, 120(AX)
 	JZ           bias
-	MOVL         $0x00000001, R8
-	VMOVD        R8, X3
+	MOVL         $0x00000001, DI
+	VMOVD        DI, X3
 	VBROADCASTSS X3, Y3
-	MOVL         $0x00007fff, R8
-	VMOVD        R8, X4
+	MOVL         $0x00007fff, DI
+	VMOVD        DI, X4
 	VBROADCASTSS X4, Y4
-	MOVL         $0xffff0000, R8
-	VMOVD        R8, X5
+	MOVL         $0xffff0000, DI
+	VMOVD        DI, X5
 	VBROADCASTSS X5, Y5
 	VPSRLD       $0x10, Y1, Y6
 	VPAND        Y3, Y6, Y6
@@ -443,11 +439,11 @@ notF16:
 	VPAND        Y5, Y2, Y2
 	TESTL        $0x00000002, 120(AX)
 	JZ           steps
-	MOVQ         DI, R8
-	ADDQ         80(AX), R8
-	VBROADCASTSS (R8), Y6
+	MOVQ         SI, DI
+	ADDQ         80(AX), DI
+	VBROADCASTSS (DI), Y6
 	VADDPS       Y6, Y1, Y1
-	VBROADCASTSS (R8), Y6
+	VBROADCASTSS (DI), Y6
 	VADDPS       Y6, Y2, Y2
 	VPSRLD       $0x10, Y1, Y6
 	VPAND        Y3, Y6, Y6
@@ -462,15 +458,15 @@ notF16:
 	JMP          steps
 
 bias:
-	MOVQ         DI, R8
-	ADDQ         80(AX), R8
-	VBROADCASTSS (R8), Y3
+	MOVQ         SI, DI
+	ADDQ         80(AX), DI
+	VBROADCASTSS (DI), Y3
 	VADDPS       Y3, Y1, Y1
-	VBROADCASTSS (R8), Y3
+	VBROADCASTSS (DI), Y3
 	VADDPS       Y3, Y2, Y2
 
 steps:
-	MOVQ 96(AX), R8
+	MOVQ 96(AX), DI
 
 step:
 	VPBROADCASTD (CX), Y3
@@ -479,19 +475,19 @@ step:
 	VPERMPS      Y2, Y3, Y5
 	VPSLLD       $0x1c, Y3, Y3
 	VBLENDVPS    Y3, Y5, Y4, Y3
-	VMOVUPS      Y3, (BX)
+	VMOVUPS      Y3, (DX)
 	VPBROADCASTD 4(CX), Y3
 	VPSRLVD      Y0, Y3, Y3
 	VPERMPS      Y1, Y3, Y4
 	VPERMPS      Y2, Y3, Y5
 	VPSLLD       $0x1c, Y3, Y3
 	VBLENDVPS    Y3, Y5, Y4, Y3
-	VMOVUPS      Y3, 32(BX)
-	ADDQ         $0x00000040, BX
-	ADDQ         DX, CX
-	DECQ         R8
+	VMOVUPS      Y3, 32(DX)
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000008, CX
+	DECQ         DI
 	JNZ          step
-	ADDQ         $0x00000004, DI
+	ADDQ         $0x00000004, SI
 	DECQ         88(AX)
 	JNZ          block
 	VZEROUPPER
@@ -500,50 +496,60 @@ step:
 // func dot1x1Scaled4AVX2(a *byte)
 // Requires: AVX, AVX2, F16C, FMA3
 TEXT ·dot1x1Scaled4AVX2(SB), NOSPLIT, $0-8
-	MOVQ    a+0(FP), AX
-	MOVQ    32(AX), CX
-	MOVQ    24(AX), CX
-	MOVQ    104(AX), DX
-	MOVQ    16(AX), BX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VMOVUPS nibbleShiftAVX2<>+0(SB), Y2
-	MOVQ    40(AX), SI
-	MOVQ    64(AX), DI
-	MOVQ    72(AX), R8
+	MOVQ         a+0(FP), AX
+	MOVQ         32(AX), CX
+	MOVQ         24(AX), CX
+	MOVQ         16(AX), DX
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VMOVUPS      nibbleShiftAVX2<>+0(SB), Y2
+	MOVQ         40(AX), BX
+	MOVQ         64(AX), SI
+	MOVQ         72(AX), DI
+	MOVQ         136(AX), DI
+	VBROADCASTSS (DI), Y5
+	VBROADCASTSS 4(DI), Y6
+	VBROADCASTSS 8(DI), Y7
 
 block:
 	TESTL        $0x00000001, 120(AX)
 	JZ           scale
-	MOVQ         DI, R8
-	ADDQ         80(AX), R8
-	VMOVUPS      (SI), Y3
-	VBROADCASTSS (R8), Y4
+	MOVQ         SI, DI
+	ADDQ         80(AX), DI
+	VMOVUPS      (BX), Y3
+	VBROADCASTSS (DI), Y4
 	VSUBPS       Y4, Y3, Y3
-	VMOVUPS      32(SI), Y4
-	VBROADCASTSS (R8), Y5
-	VSUBPS       Y5, Y4, Y4
-	VBROADCASTSS (DI), Y5
-	VMULPS       Y5, Y3, Y3
-	VBROADCASTSS (DI), Y5
-	VMULPS       Y5, Y4, Y4
+	VMOVUPS      32(BX), Y4
+	VBROADCASTSS (DI), Y8
+	VSUBPS       Y8, Y4, Y4
+	VBROADCASTSS (SI), Y8
+	VMULPS       Y8, Y3, Y3
+	VBROADCASTSS (SI), Y8
+	VMULPS       Y8, Y4, Y4
 	JMP          round
 
 scale:
-	VMOVUPS      (SI), Y3
-	VBROADCASTSS (DI), Y4
+	VMOVUPS      (BX), Y3
+	VBROADCASTSS (SI), Y4
 	VMULPS       Y4, Y3, Y3
-	VMOVUPS      32(SI), Y4
-	VBROADCASTSS (DI), Y5
-	VMULPS       Y5, Y4, Y4
+	VMOVUPS      32(BX), Y4
+	VBROADCASTSS (SI), Y8
+	VMULPS       Y8, Y4, Y4
 
 round:
+	TESTL        $0x00000020, 120(AX)
+	JZ           notNormal
+	VPAND        Y5, Y3, Y8
+	VFMADD231PS  Y7, Y8, Y3
+	VFNMADD231PS Y7, Y8, Y3
+	VPAND        Y5, Y4, Y8
+	VFMADD231PS  Y7, Y8, Y4
+	VFNMADD231PS Y7, Y8, Y4
+	JMP          steps
+
+notNormal:
 	TESTL        $0x00000010, 120(AX)
 	JZ           slow
-	MOVQ         136(AX), R8
-	VBROADCASTSS (R8), Y5
-	VBROADCASTSS 4(R8), Y6
-	VBROADCASTSS 8(R8), Y7
 	VPAND        Y5, Y3, Y8
 	VMAXPS       Y6, Y8, Y8
 	VFMADD231PS  Y7, Y8, Y3
@@ -554,20 +560,20 @@ round:
 	VFNMADD231PS Y7, Y8, Y4
 	TESTL        $0x00000002, 120(AX)
 	JZ           steps
-	MOVQ         DI, R8
-	ADDQ         80(AX), R8
-	VBROADCASTSS (R8), Y8
+	MOVQ         SI, DI
+	ADDQ         80(AX), DI
+	VBROADCASTSS (DI), Y8
 	VADDPS       Y8, Y3, Y3
-	VBROADCASTSS (R8), Y8
+	VBROADCASTSS (DI), Y8
 	VADDPS       Y8, Y4, Y4
 	VPAND        Y5, Y3, Y8
 	VMAXPS       Y6, Y8, Y8
 	VFMADD231PS  Y7, Y8, Y3
 	VFNMADD231PS Y7, Y8, Y3
-	VPAND        Y5, Y4, Y5
-	VMAXPS       Y6, Y5, Y5
-	VFMADD231PS  Y7, Y5, Y4
-	VFNMADD231PS Y7, Y5, Y4
+	VPAND        Y5, Y4, Y8
+	VMAXPS       Y6, Y8, Y8
+	VFMADD231PS  Y7, Y8, Y4
+	VFNMADD231PS Y7, Y8, Y4
 	JMP          steps
 
 slow:
@@ -579,12 +585,12 @@ slow:
 	VCVTPH2PS    X4, Y4
 	TESTL        $0x00000002, 120(AX)
 	JZ           steps
-	MOVQ         DI, R8
-	ADDQ         80(AX), R8
-	VBROADCASTSS (R8), Y5
-	VADDPS       Y5, Y3, Y3
-	VBROADCASTSS (R8), Y5
-	VADDPS       Y5, Y4, Y4
+	MOVQ         SI, DI
+	ADDQ         80(AX), DI
+	VBROADCASTSS (DI), Y8
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS (DI), Y8
+	VADDPS       Y8, Y4, Y4
 	VCVTPS2PH    $0x00, Y3, X3
 	VCVTPH2PS    X3, Y3
 	VCVTPS2PH    $0x00, Y4, X4
@@ -596,76 +602,76 @@ notF16:
 	JZ           steps
 	TESTL        $0x00000008, 120(AX)
 	JZ           bias
-	MOVL         $0x00000001, R8
-	VMOVD        R8, X5
-	VBROADCASTSS X5, Y5
-	MOVL         $0x00007fff, R8
-	VMOVD        R8, X6
-	VBROADCASTSS X6, Y6
-	MOVL         $0xffff0000, R8
-	VMOVD        R8, X7
-	VBROADCASTSS X7, Y7
-	VPSRLD       $0x10, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPADDD       Y6, Y8, Y8
-	VPADDD       Y8, Y3, Y3
-	VPAND        Y7, Y3, Y3
-	VPSRLD       $0x10, Y4, Y8
-	VPAND        Y5, Y8, Y8
-	VPADDD       Y6, Y8, Y8
-	VPADDD       Y8, Y4, Y4
-	VPAND        Y7, Y4, Y4
+	MOVL         $0x00000001, DI
+	VMOVD        DI, X8
+	VBROADCASTSS X8, Y8
+	MOVL         $0x00007fff, DI
+	VMOVD        DI, X9
+	VBROADCASTSS X9, Y9
+	MOVL         $0xffff0000, DI
+	VMOVD        DI, X10
+	VBROADCASTSS X10, Y10
+	VPSRLD       $0x10, Y3, Y11
+	VPAND        Y8, Y11, Y11
+	VPADDD       Y9, Y11, Y11
+	VPADDD       Y11, Y3, Y3
+	VPAND        Y10, Y3, Y3
+	VPSRLD       $0x10, Y4, Y11
+	VPAND        Y8, Y11, Y11
+	VPADDD       Y9, Y11, Y11
+	VPADDD       Y11, Y4, Y4
+	VPAND        Y10, Y4, Y4
 	TESTL        $0x00000002, 120(AX)
 	JZ           steps
-	MOVQ         DI, R8
-	ADDQ         80(AX), R8
-	VBROADCASTSS (R8), Y8
-	VADDPS       Y8, Y3, Y3
-	VBROADCASTSS (R8), Y8
-	VADDPS       Y8, Y4, Y4
-	VPSRLD       $0x10, Y3, Y8
-	VPAND        Y5, Y8, Y8
-	VPADDD       Y6, Y8, Y8
-	VPADDD       Y8, Y3, Y3
-	VPAND        Y7, Y3, Y3
-	VPSRLD       $0x10, Y4, Y8
-	VPAND        Y5, Y8, Y8
-	VPADDD       Y6, Y8, Y8
-	VPADDD       Y8, Y4, Y4
-	VPAND        Y7, Y4, Y4
+	MOVQ         SI, DI
+	ADDQ         80(AX), DI
+	VBROADCASTSS (DI), Y11
+	VADDPS       Y11, Y3, Y3
+	VBROADCASTSS (DI), Y11
+	VADDPS       Y11, Y4, Y4
+	VPSRLD       $0x10, Y3, Y11
+	VPAND        Y8, Y11, Y11
+	VPADDD       Y9, Y11, Y11
+	VPADDD       Y11, Y3, Y3
+	VPAND        Y10, Y3, Y3
+	VPSRLD       $0x10, Y4, Y11
+	VPAND        Y8, Y11, Y11
+	VPADDD       Y9, Y11, Y11
+	VPADDD       Y11, Y4, Y4
+	VPAND        Y10, Y4, Y4
 	JMP          steps
 
 bias:
-	MOVQ         DI, R8
-	ADDQ         80(AX), R8
-	VBROADCASTSS (R8), Y5
-	VADDPS       Y5, Y3, Y3
-	VBROADCASTSS (R8), Y5
-	VADDPS       Y5, Y4, Y4
+	MOVQ         SI, DI
+	ADDQ         80(AX), DI
+	VBROADCASTSS (DI), Y8
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS (DI), Y8
+	VADDPS       Y8, Y4, Y4
 
 steps:
-	MOVQ 96(AX), R8
+	MOVQ 96(AX), DI
 
 step:
-	VPBROADCASTD (CX), Y5
-	VPSRLVD      Y2, Y5, Y5
-	VPERMPS      Y3, Y5, Y6
-	VPERMPS      Y4, Y5, Y7
-	VPSLLD       $0x1c, Y5, Y5
-	VBLENDVPS    Y5, Y7, Y6, Y5
-	VFMADD231PS  (BX), Y5, Y0
-	VPBROADCASTD 4(CX), Y5
-	VPSRLVD      Y2, Y5, Y5
-	VPERMPS      Y3, Y5, Y6
-	VPERMPS      Y4, Y5, Y7
-	VPSLLD       $0x1c, Y5, Y5
-	VBLENDVPS    Y5, Y7, Y6, Y5
-	VFMADD231PS  32(BX), Y5, Y1
-	ADDQ         $0x00000040, BX
-	ADDQ         DX, CX
-	DECQ         R8
+	VPBROADCASTD (CX), Y8
+	VPSRLVD      Y2, Y8, Y8
+	VPERMPS      Y3, Y8, Y9
+	VPERMPS      Y4, Y8, Y10
+	VPSLLD       $0x1c, Y8, Y8
+	VBLENDVPS    Y8, Y10, Y9, Y8
+	VFMADD231PS  (DX), Y8, Y0
+	VPBROADCASTD 4(CX), Y8
+	VPSRLVD      Y2, Y8, Y8
+	VPERMPS      Y3, Y8, Y9
+	VPERMPS      Y4, Y8, Y10
+	VPSLLD       $0x1c, Y8, Y8
+	VBLENDVPS    Y8, Y10, Y9, Y8
+	VFMADD231PS  32(DX), Y8, Y1
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000008, CX
+	DECQ         DI
 	JNZ          step
-	ADDQ         $0x00000004, DI
+	ADDQ         $0x00000004, SI
 	DECQ         88(AX)
 	JNZ          block
 	MOVQ         (AX), CX
@@ -684,68 +690,84 @@ step:
 // func dot1x2Scaled4AVX2(a *byte)
 // Requires: AVX, AVX2, F16C, FMA3
 TEXT ·dot1x2Scaled4AVX2(SB), NOSPLIT, $0-8
-	MOVQ    a+0(FP), AX
-	MOVQ    32(AX), CX
-	MOVQ    24(AX), DX
-	MOVQ    104(AX), BX
-	MOVQ    16(AX), SI
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VMOVUPS nibbleShiftAVX2<>+0(SB), Y4
-	MOVQ    40(AX), DI
-	MOVQ    64(AX), R8
-	MOVQ    72(AX), R9
+	MOVQ         a+0(FP), AX
+	MOVQ         32(AX), CX
+	MOVQ         24(AX), DX
+	MOVQ         16(AX), BX
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VMOVUPS      nibbleShiftAVX2<>+0(SB), Y4
+	MOVQ         40(AX), SI
+	MOVQ         64(AX), DI
+	MOVQ         72(AX), R8
+	MOVQ         136(AX), R9
+	VBROADCASTSS (R9), Y9
+	VBROADCASTSS 4(R9), Y10
+	VBROADCASTSS 8(R9), Y11
 
 block:
 	TESTL        $0x00000001, 120(AX)
 	JZ           scale
-	MOVQ         R8, R10
-	ADDQ         80(AX), R10
-	VMOVUPS      (DI), Y5
-	VBROADCASTSS (R10), Y6
+	MOVQ         DI, R9
+	ADDQ         80(AX), R9
+	VMOVUPS      (SI), Y5
+	VBROADCASTSS (R9), Y6
 	VSUBPS       Y6, Y5, Y5
-	VMOVUPS      32(DI), Y6
-	VBROADCASTSS (R10), Y7
+	VMOVUPS      32(SI), Y6
+	VBROADCASTSS (R9), Y7
 	VSUBPS       Y7, Y6, Y6
-	VMOVUPS      (DI), Y7
-	VBROADCASTSS (R10)(R9*1), Y8
+	VMOVUPS      (SI), Y7
+	VBROADCASTSS (R9)(R8*1), Y8
 	VSUBPS       Y8, Y7, Y7
-	VMOVUPS      32(DI), Y8
-	VBROADCASTSS (R10)(R9*1), Y9
-	VSUBPS       Y9, Y8, Y8
-	VBROADCASTSS (R8), Y9
-	VMULPS       Y9, Y5, Y5
-	VBROADCASTSS (R8), Y9
-	VMULPS       Y9, Y6, Y6
-	VBROADCASTSS (R8)(R9*1), Y9
-	VMULPS       Y9, Y7, Y7
-	VBROADCASTSS (R8)(R9*1), Y9
-	VMULPS       Y9, Y8, Y8
+	VMOVUPS      32(SI), Y8
+	VBROADCASTSS (R9)(R8*1), Y12
+	VSUBPS       Y12, Y8, Y8
+	VBROADCASTSS (DI), Y12
+	VMULPS       Y12, Y5, Y5
+	VBROADCASTSS (DI), Y12
+	VMULPS       Y12, Y6, Y6
+	VBROADCASTSS (DI)(R8*1), Y12
+	VMULPS       Y12, Y7, Y7
+	VBROADCASTSS (DI)(R8*1), Y12
+	VMULPS       Y12, Y8, Y8
 	JMP          round
 
 scale:
-	VMOVUPS      (DI), Y5
-	VBROADCASTSS (R8), Y6
+	VMOVUPS      (SI), Y5
+	VBROADCASTSS (DI), Y6
 	VMULPS       Y6, Y5, Y5
-	VMOVUPS      32(DI), Y6
-	VBROADCASTSS (R8), Y7
+	VMOVUPS      32(SI), Y6
+	VBROADCASTSS (DI), Y7
 	VMULPS       Y7, Y6, Y6
-	VMOVUPS      (DI), Y7
-	VBROADCASTSS (R8)(R9*1), Y8
+	VMOVUPS      (SI), Y7
+	VBROADCASTSS (DI)(R8*1), Y8
 	VMULPS       Y8, Y7, Y7
-	VMOVUPS      32(DI), Y8
-	VBROADCASTSS (R8)(R9*1), Y9
-	VMULPS       Y9, Y8, Y8
+	VMOVUPS      32(SI), Y8
+	VBROADCASTSS (DI)(R8*1), Y12
+	VMULPS       Y12, Y8, Y8
 
 round:
+	TESTL        $0x00000020, 120(AX)
+	JZ           notNormal
+	VPAND        Y9, Y5, Y12
+	VFMADD231PS  Y11, Y12, Y5
+	VFNMADD231PS Y11, Y12, Y5
+	VPAND        Y9, Y6, Y12
+	VFMADD231PS  Y11, Y12, Y6
+	VFNMADD231PS Y11, Y12, Y6
+	VPAND        Y9, Y7, Y12
+	VFMADD231PS  Y11, Y12, Y7
+	VFNMADD231PS Y11, Y12, Y7
+	VPAND        Y9, Y8, Y12
+	VFMADD231PS  Y11, Y12, Y8
+	VFNMADD231PS Y11, Y12, Y8
+	JMP          steps
+
+notNormal:
 	TESTL        $0x00000010, 120(AX)
 	JZ           slow
-	MOVQ         136(AX), R10
-	VBROADCASTSS (R10), Y9
-	VBROADCASTSS 4(R10), Y10
-	VBROADCASTSS 8(R10), Y11
 	VPAND        Y9, Y5, Y12
 	VMAXPS       Y10, Y12, Y12
 	VFMADD231PS  Y11, Y12, Y5
@@ -764,15 +786,15 @@ round:
 	VFNMADD231PS Y11, Y12, Y8
 	TESTL        $0x00000002, 120(AX)
 	JZ           steps
-	MOVQ         R8, R10
-	ADDQ         80(AX), R10
-	VBROADCASTSS (R10), Y12
+	MOVQ         DI, R9
+	ADDQ         80(AX), R9
+	VBROADCASTSS (R9), Y12
 	VADDPS       Y12, Y5, Y5
-	VBROADCASTSS (R10), Y12
+	VBROADCASTSS (R9), Y12
 	VADDPS       Y12, Y6, Y6
-	VBROADCASTSS (R10)(R9*1), Y12
+	VBROADCASTSS (R9)(R8*1), Y12
 	VADDPS       Y12, Y7, Y7
-	VBROADCASTSS (R10)(R9*1), Y12
+	VBROADCASTSS (R9)(R8*1), Y12
 	VADDPS       Y12, Y8, Y8
 	VPAND        Y9, Y5, Y12
 	VMAXPS       Y10, Y12, Y12
@@ -786,10 +808,10 @@ round:
 	VMAXPS       Y10, Y12, Y12
 	VFMADD231PS  Y11, Y12, Y7
 	VFNMADD231PS Y11, Y12, Y7
-	VPAND        Y9, Y8, Y9
-	VMAXPS       Y10, Y9, Y9
-	VFMADD231PS  Y11, Y9, Y8
-	VFNMADD231PS Y11, Y9, Y8
+	VPAND        Y9, Y8, Y12
+	VMAXPS       Y10, Y12, Y12
+	VFMADD231PS  Y11, Y12, Y8
+	VFNMADD231PS Y11, Y12, Y8
 	JMP          steps
 
 slow:
@@ -805,16 +827,16 @@ slow:
 	VCVTPH2PS    X8, Y8
 	TESTL        $0x00000002, 120(AX)
 	JZ           steps
-	MOVQ         R8, R10
-	ADDQ         80(AX), R10
-	VBROADCASTSS (R10), Y9
-	VADDPS       Y9, Y5, Y5
-	VBROADCASTSS (R10), Y9
-	VADDPS       Y9, Y6, Y6
-	VBROADCASTSS (R10)(R9*1), Y9
-	VADDPS       Y9, Y7, Y7
-	VBROADCASTSS (R10)(R9*1), Y9
-	VADDPS       Y9, Y8, Y8
+	MOVQ         DI, R9
+	ADDQ         80(AX), R9
+	VBROADCASTSS (R9), Y12
+	VADDPS       Y12, Y5, Y5
+	VBROADCASTSS (R9), Y12
+	VADDPS       Y12, Y6, Y6
+	VBROADCASTSS (R9)(R8*1), Y12
+	VADDPS       Y12, Y7, Y7
+	VBROADCASTSS (R9)(R8*1), Y12
+	VADDPS       Y12, Y8, Y8
 	VCVTPS2PH    $0x00, Y5, X5
 	VCVTPH2PS    X5, Y5
 	VCVTPS2PH    $0x00, Y6, X6
@@ -830,120 +852,120 @@ notF16:
 	JZ           steps
 	TESTL        $0x00000008, 120(AX)
 	JZ           bias
-	MOVL         $0x00000001, R10
-	VMOVD        R10, X9
-	VBROADCASTSS X9, Y9
-	MOVL         $0x00007fff, R10
-	VMOVD        R10, X10
-	VBROADCASTSS X10, Y10
-	MOVL         $0xffff0000, R10
-	VMOVD        R10, X11
-	VBROADCASTSS X11, Y11
-	VPSRLD       $0x10, Y5, Y12
-	VPAND        Y9, Y12, Y12
-	VPADDD       Y10, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPAND        Y11, Y5, Y5
-	VPSRLD       $0x10, Y6, Y12
-	VPAND        Y9, Y12, Y12
-	VPADDD       Y10, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VPAND        Y11, Y6, Y6
-	VPSRLD       $0x10, Y7, Y12
-	VPAND        Y9, Y12, Y12
-	VPADDD       Y10, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VPAND        Y11, Y7, Y7
-	VPSRLD       $0x10, Y8, Y12
-	VPAND        Y9, Y12, Y12
-	VPADDD       Y10, Y12, Y12
-	VPADDD       Y12, Y8, Y8
-	VPAND        Y11, Y8, Y8
+	MOVL         $0x00000001, R9
+	VMOVD        R9, X12
+	VBROADCASTSS X12, Y12
+	MOVL         $0x00007fff, R9
+	VMOVD        R9, X13
+	VBROADCASTSS X13, Y13
+	MOVL         $0xffff0000, R9
+	VMOVD        R9, X14
+	VBROADCASTSS X14, Y14
+	VPSRLD       $0x10, Y5, Y15
+	VPAND        Y12, Y15, Y15
+	VPADDD       Y13, Y15, Y15
+	VPADDD       Y15, Y5, Y5
+	VPAND        Y14, Y5, Y5
+	VPSRLD       $0x10, Y6, Y15
+	VPAND        Y12, Y15, Y15
+	VPADDD       Y13, Y15, Y15
+	VPADDD       Y15, Y6, Y6
+	VPAND        Y14, Y6, Y6
+	VPSRLD       $0x10, Y7, Y15
+	VPAND        Y12, Y15, Y15
+	VPADDD       Y13, Y15, Y15
+	VPADDD       Y15, Y7, Y7
+	VPAND        Y14, Y7, Y7
+	VPSRLD       $0x10, Y8, Y15
+	VPAND        Y12, Y15, Y15
+	VPADDD       Y13, Y15, Y15
+	VPADDD       Y15, Y8, Y8
+	VPAND        Y14, Y8, Y8
 	TESTL        $0x00000002, 120(AX)
 	JZ           steps
-	MOVQ         R8, R10
-	ADDQ         80(AX), R10
-	VBROADCASTSS (R10), Y12
-	VADDPS       Y12, Y5, Y5
-	VBROADCASTSS (R10), Y12
-	VADDPS       Y12, Y6, Y6
-	VBROADCASTSS (R10)(R9*1), Y12
-	VADDPS       Y12, Y7, Y7
-	VBROADCASTSS (R10)(R9*1), Y12
-	VADDPS       Y12, Y8, Y8
-	VPSRLD       $0x10, Y5, Y12
-	VPAND        Y9, Y12, Y12
-	VPADDD       Y10, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPAND        Y11, Y5, Y5
-	VPSRLD       $0x10, Y6, Y12
-	VPAND        Y9, Y12, Y12
-	VPADDD       Y10, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VPAND        Y11, Y6, Y6
-	VPSRLD       $0x10, Y7, Y12
-	VPAND        Y9, Y12, Y12
-	VPADDD       Y10, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VPAND        Y11, Y7, Y7
-	VPSRLD       $0x10, Y8, Y12
-	VPAND        Y9, Y12, Y12
-	VPADDD       Y10, Y12, Y12
-	VPADDD       Y12, Y8, Y8
-	VPAND        Y11, Y8, Y8
+	MOVQ         DI, R9
+	ADDQ         80(AX), R9
+	VBROADCASTSS (R9), Y15
+	VADDPS       Y15, Y5, Y5
+	VBROADCASTSS (R9), Y15
+	VADDPS       Y15, Y6, Y6
+	VBROADCASTSS (R9)(R8*1), Y15
+	VADDPS       Y15, Y7, Y7
+	VBROADCASTSS (R9)(R8*1), Y15
+	VADDPS       Y15, Y8, Y8
+	VPSRLD       $0x10, Y5, Y15
+	VPAND        Y12, Y15, Y15
+	VPADDD       Y13, Y15, Y15
+	VPADDD       Y15, Y5, Y5
+	VPAND        Y14, Y5, Y5
+	VPSRLD       $0x10, Y6, Y15
+	VPAND        Y12, Y15, Y15
+	VPADDD       Y13, Y15, Y15
+	VPADDD       Y15, Y6, Y6
+	VPAND        Y14, Y6, Y6
+	VPSRLD       $0x10, Y7, Y15
+	VPAND        Y12, Y15, Y15
+	VPADDD       Y13, Y15, Y15
+	VPADDD       Y15, Y7, Y7
+	VPAND        Y14, Y7, Y7
+	VPSRLD       $0x10, Y8, Y15
+	VPAND        Y12, Y15, Y15
+	VPADDD       Y13, Y15, Y15
+	VPADDD       Y15, Y8, Y8
+	VPAND        Y14, Y8, Y8
 	JMP          steps
 
 bias:
-	MOVQ         R8, R10
-	ADDQ         80(AX), R10
-	VBROADCASTSS (R10), Y9
-	VADDPS       Y9, Y5, Y5
-	VBROADCASTSS (R10), Y9
-	VADDPS       Y9, Y6, Y6
-	VBROADCASTSS (R10)(R9*1), Y9
-	VADDPS       Y9, Y7, Y7
-	VBROADCASTSS (R10)(R9*1), Y9
-	VADDPS       Y9, Y8, Y8
+	MOVQ         DI, R9
+	ADDQ         80(AX), R9
+	VBROADCASTSS (R9), Y12
+	VADDPS       Y12, Y5, Y5
+	VBROADCASTSS (R9), Y12
+	VADDPS       Y12, Y6, Y6
+	VBROADCASTSS (R9)(R8*1), Y12
+	VADDPS       Y12, Y7, Y7
+	VBROADCASTSS (R9)(R8*1), Y12
+	VADDPS       Y12, Y8, Y8
 
 steps:
-	MOVQ 96(AX), R10
+	MOVQ 96(AX), R9
 
 step:
-	VMOVUPS      (SI), Y9
-	VPBROADCASTD (DX), Y10
-	VPSRLVD      Y4, Y10, Y10
-	VPERMPS      Y5, Y10, Y11
-	VPERMPS      Y6, Y10, Y12
-	VPSLLD       $0x1c, Y10, Y10
-	VBLENDVPS    Y10, Y12, Y11, Y10
-	VFMADD231PS  Y9, Y10, Y0
-	VPBROADCASTD (DX)(CX*1), Y10
-	VPSRLVD      Y4, Y10, Y10
-	VPERMPS      Y7, Y10, Y11
-	VPERMPS      Y8, Y10, Y12
-	VPSLLD       $0x1c, Y10, Y10
-	VBLENDVPS    Y10, Y12, Y11, Y10
-	VFMADD231PS  Y9, Y10, Y2
-	VMOVUPS      32(SI), Y9
-	VPBROADCASTD 4(DX), Y10
-	VPSRLVD      Y4, Y10, Y10
-	VPERMPS      Y5, Y10, Y11
-	VPERMPS      Y6, Y10, Y12
-	VPSLLD       $0x1c, Y10, Y10
-	VBLENDVPS    Y10, Y12, Y11, Y10
-	VFMADD231PS  Y9, Y10, Y1
-	VPBROADCASTD 4(DX)(CX*1), Y10
-	VPSRLVD      Y4, Y10, Y10
-	VPERMPS      Y7, Y10, Y11
-	VPERMPS      Y8, Y10, Y12
-	VPSLLD       $0x1c, Y10, Y10
-	VBLENDVPS    Y10, Y12, Y11, Y10
-	VFMADD231PS  Y9, Y10, Y3
-	ADDQ         $0x00000040, SI
-	ADDQ         BX, DX
-	DECQ         R10
+	VMOVUPS      (BX), Y12
+	VPBROADCASTD (DX), Y13
+	VPSRLVD      Y4, Y13, Y13
+	VPERMPS      Y5, Y13, Y14
+	VPERMPS      Y6, Y13, Y15
+	VPSLLD       $0x1c, Y13, Y13
+	VBLENDVPS    Y13, Y15, Y14, Y13
+	VFMADD231PS  Y12, Y13, Y0
+	VPBROADCASTD (DX)(CX*1), Y13
+	VPSRLVD      Y4, Y13, Y13
+	VPERMPS      Y7, Y13, Y14
+	VPERMPS      Y8, Y13, Y15
+	VPSLLD       $0x1c, Y13, Y13
+	VBLENDVPS    Y13, Y15, Y14, Y13
+	VFMADD231PS  Y12, Y13, Y2
+	VMOVUPS      32(BX), Y12
+	VPBROADCASTD 4(DX), Y13
+	VPSRLVD      Y4, Y13, Y13
+	VPERMPS      Y5, Y13, Y14
+	VPERMPS      Y6, Y13, Y15
+	VPSLLD       $0x1c, Y13, Y13
+	VBLENDVPS    Y13, Y15, Y14, Y13
+	VFMADD231PS  Y12, Y13, Y1
+	VPBROADCASTD 4(DX)(CX*1), Y13
+	VPSRLVD      Y4, Y13, Y13
+	VPERMPS      Y7, Y13, Y14
+	VPERMPS      Y8, Y13, Y15
+	VPSLLD       $0x1c, Y13, Y13
+	VBLENDVPS    Y13, Y15, Y14, Y13
+	VFMADD231PS  Y12, Y13, Y3
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000008, DX
+	DECQ         R9
 	JNZ          step
-	ADDQ         $0x00000004, R8
+	ADDQ         $0x00000004, DI
 	DECQ         88(AX)
 	JNZ          block
 	MOVQ         (AX), CX
@@ -1112,17 +1134,21 @@ step:
 // func dot1x1ScaledAVX2(a *byte)
 // Requires: AVX, AVX2, F16C, FMA3
 TEXT ·dot1x1ScaledAVX2(SB), NOSPLIT, $0-8
-	MOVQ   a+0(FP), AX
-	MOVQ   32(AX), CX
-	MOVQ   24(AX), CX
-	MOVQ   104(AX), DX
-	MOVQ   16(AX), BX
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	MOVQ   112(AX), SI
-	MOVQ   40(AX), DI
-	MOVQ   64(AX), R8
-	MOVQ   72(AX), R9
+	MOVQ         a+0(FP), AX
+	MOVQ         32(AX), CX
+	MOVQ         24(AX), CX
+	MOVQ         104(AX), DX
+	MOVQ         16(AX), BX
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	MOVQ         112(AX), SI
+	MOVQ         40(AX), DI
+	MOVQ         64(AX), R8
+	MOVQ         72(AX), R9
+	MOVQ         136(AX), R9
+	VBROADCASTSS (R9), Y4
+	VBROADCASTSS 4(R9), Y5
+	VBROADCASTSS 8(R9), Y6
 
 block:
 	TESTL        $0x00000001, 120(AX)
@@ -1133,12 +1159,12 @@ block:
 	VBROADCASTSS (R9), Y3
 	VSUBPS       Y3, Y2, Y2
 	VMOVUPS      32(DI), Y3
-	VBROADCASTSS (R9), Y4
-	VSUBPS       Y4, Y3, Y3
-	VBROADCASTSS (R8), Y4
-	VMULPS       Y4, Y2, Y2
-	VBROADCASTSS (R8), Y4
-	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS (R9), Y7
+	VSUBPS       Y7, Y3, Y3
+	VBROADCASTSS (R8), Y7
+	VMULPS       Y7, Y2, Y2
+	VBROADCASTSS (R8), Y7
+	VMULPS       Y7, Y3, Y3
 	JMP          round
 
 scale:
@@ -1146,16 +1172,23 @@ scale:
 	VBROADCASTSS (R8), Y3
 	VMULPS       Y3, Y2, Y2
 	VMOVUPS      32(DI), Y3
-	VBROADCASTSS (R8), Y4
-	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS (R8), Y7
+	VMULPS       Y7, Y3, Y3
 
 round:
+	TESTL        $0x00000020, 120(AX)
+	JZ           notNormal
+	VPAND        Y4, Y2, Y7
+	VFMADD231PS  Y6, Y7, Y2
+	VFNMADD231PS Y6, Y7, Y2
+	VPAND        Y4, Y3, Y7
+	VFMADD231PS  Y6, Y7, Y3
+	VFNMADD231PS Y6, Y7, Y3
+	JMP          steps
+
+notNormal:
 	TESTL        $0x00000010, 120(AX)
 	JZ           slow
-	MOVQ         136(AX), R9
-	VBROADCASTSS (R9), Y4
-	VBROADCASTSS 4(R9), Y5
-	VBROADCASTSS 8(R9), Y6
 	VPAND        Y4, Y2, Y7
 	VMAXPS       Y5, Y7, Y7
 	VFMADD231PS  Y6, Y7, Y2
@@ -1176,10 +1209,10 @@ round:
 	VMAXPS       Y5, Y7, Y7
 	VFMADD231PS  Y6, Y7, Y2
 	VFNMADD231PS Y6, Y7, Y2
-	VPAND        Y4, Y3, Y4
-	VMAXPS       Y5, Y4, Y4
-	VFMADD231PS  Y6, Y4, Y3
-	VFNMADD231PS Y6, Y4, Y3
+	VPAND        Y4, Y3, Y7
+	VMAXPS       Y5, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y3
+	VFNMADD231PS Y6, Y7, Y3
 	JMP          steps
 
 slow:
@@ -1193,10 +1226,10 @@ slow:
 	JZ           steps
 	MOVQ         R8, R9
 	ADDQ         80(AX), R9
-	VBROADCASTSS (R9), Y4
-	VADDPS       Y4, Y2, Y2
-	VBROADCASTSS (R9), Y4
-	VADDPS       Y4, Y3, Y3
+	VBROADCASTSS (R9), Y7
+	VADDPS       Y7, Y2, Y2
+	VBROADCASTSS (R9), Y7
+	VADDPS       Y7, Y3, Y3
 	VCVTPS2PH    $0x00, Y2, X2
 	VCVTPH2PS    X2, Y2
 	VCVTPS2PH    $0x00, Y3, X3
@@ -1209,72 +1242,72 @@ notF16:
 	TESTL        $0x00000008, 120(AX)
 	JZ           bias
 	MOVL         $0x00000001, R9
-	VMOVD        R9, X4
-	VBROADCASTSS X4, Y4
+	VMOVD        R9, X7
+	VBROADCASTSS X7, Y7
 	MOVL         $0x00007fff, R9
-	VMOVD        R9, X5
-	VBROADCASTSS X5, Y5
+	VMOVD        R9, X8
+	VBROADCASTSS X8, Y8
 	MOVL         $0xffff0000, R9
-	VMOVD        R9, X6
-	VBROADCASTSS X6, Y6
-	VPSRLD       $0x10, Y2, Y7
-	VPAND        Y4, Y7, Y7
-	VPADDD       Y5, Y7, Y7
-	VPADDD       Y7, Y2, Y2
-	VPAND        Y6, Y2, Y2
-	VPSRLD       $0x10, Y3, Y7
-	VPAND        Y4, Y7, Y7
-	VPADDD       Y5, Y7, Y7
-	VPADDD       Y7, Y3, Y3
-	VPAND        Y6, Y3, Y3
+	VMOVD        R9, X9
+	VBROADCASTSS X9, Y9
+	VPSRLD       $0x10, Y2, Y10
+	VPAND        Y7, Y10, Y10
+	VPADDD       Y8, Y10, Y10
+	VPADDD       Y10, Y2, Y2
+	VPAND        Y9, Y2, Y2
+	VPSRLD       $0x10, Y3, Y10
+	VPAND        Y7, Y10, Y10
+	VPADDD       Y8, Y10, Y10
+	VPADDD       Y10, Y3, Y3
+	VPAND        Y9, Y3, Y3
 	TESTL        $0x00000002, 120(AX)
 	JZ           steps
+	MOVQ         R8, R9
+	ADDQ         80(AX), R9
+	VBROADCASTSS (R9), Y10
+	VADDPS       Y10, Y2, Y2
+	VBROADCASTSS (R9), Y10
+	VADDPS       Y10, Y3, Y3
+	VPSRLD       $0x10, Y2, Y10
+	VPAND        Y7, Y10, Y10
+	VPADDD       Y8, Y10, Y10
+	VPADDD       Y10, Y2, Y2
+	VPAND        Y9, Y2, Y2
+	VPSRLD       $0x10, Y3, Y10
+	VPAND        Y7, Y10, Y10
+	VPADDD       Y8, Y10, Y10
+	VPADDD       Y10, Y3, Y3
+	VPAND        Y9, Y3, Y3
+	JMP          steps
+
+bias:
 	MOVQ         R8, R9
 	ADDQ         80(AX), R9
 	VBROADCASTSS (R9), Y7
 	VADDPS       Y7, Y2, Y2
 	VBROADCASTSS (R9), Y7
 	VADDPS       Y7, Y3, Y3
-	VPSRLD       $0x10, Y2, Y7
-	VPAND        Y4, Y7, Y7
-	VPADDD       Y5, Y7, Y7
-	VPADDD       Y7, Y2, Y2
-	VPAND        Y6, Y2, Y2
-	VPSRLD       $0x10, Y3, Y7
-	VPAND        Y4, Y7, Y7
-	VPADDD       Y5, Y7, Y7
-	VPADDD       Y7, Y3, Y3
-	VPAND        Y6, Y3, Y3
-	JMP          steps
-
-bias:
-	MOVQ         R8, R9
-	ADDQ         80(AX), R9
-	VBROADCASTSS (R9), Y4
-	VADDPS       Y4, Y2, Y2
-	VBROADCASTSS (R9), Y4
-	VADDPS       Y4, Y3, Y3
 
 steps:
 	MOVQ 96(AX), R9
 
 step:
-	VBROADCASTI128 (CX), Y4
-	VPSHUFB        (SI), Y4, Y4
-	VPSRLVD        64(SI), Y4, Y4
-	VPERMPS        Y2, Y4, Y5
-	VPERMPS        Y3, Y4, Y6
-	VPSLLD         $0x1c, Y4, Y4
-	VBLENDVPS      Y4, Y6, Y5, Y4
-	VFMADD231PS    (BX), Y4, Y0
-	VBROADCASTI128 (CX), Y4
-	VPSHUFB        32(SI), Y4, Y4
-	VPSRLVD        96(SI), Y4, Y4
-	VPERMPS        Y2, Y4, Y5
-	VPERMPS        Y3, Y4, Y6
-	VPSLLD         $0x1c, Y4, Y4
-	VBLENDVPS      Y4, Y6, Y5, Y4
-	VFMADD231PS    32(BX), Y4, Y1
+	VBROADCASTI128 (CX), Y7
+	VPSHUFB        (SI), Y7, Y7
+	VPSRLVD        64(SI), Y7, Y7
+	VPERMPS        Y2, Y7, Y8
+	VPERMPS        Y3, Y7, Y9
+	VPSLLD         $0x1c, Y7, Y7
+	VBLENDVPS      Y7, Y9, Y8, Y7
+	VFMADD231PS    (BX), Y7, Y0
+	VBROADCASTI128 (CX), Y7
+	VPSHUFB        32(SI), Y7, Y7
+	VPSRLVD        96(SI), Y7, Y7
+	VPERMPS        Y2, Y7, Y8
+	VPERMPS        Y3, Y7, Y9
+	VPSLLD         $0x1c, Y7, Y7
+	VBLENDVPS      Y7, Y9, Y8, Y7
+	VFMADD231PS    32(BX), Y7, Y1
 	ADDQ           $0x00000040, BX
 	ADDQ           DX, CX
 	DECQ           R9
@@ -1298,19 +1331,23 @@ step:
 // func dot1x2ScaledAVX2(a *byte)
 // Requires: AVX, AVX2, F16C, FMA3
 TEXT ·dot1x2ScaledAVX2(SB), NOSPLIT, $0-8
-	MOVQ   a+0(FP), AX
-	MOVQ   32(AX), CX
-	MOVQ   24(AX), DX
-	MOVQ   104(AX), BX
-	MOVQ   16(AX), SI
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	MOVQ   112(AX), DI
-	MOVQ   40(AX), R8
-	MOVQ   64(AX), R9
-	MOVQ   72(AX), R10
+	MOVQ         a+0(FP), AX
+	MOVQ         32(AX), CX
+	MOVQ         24(AX), DX
+	MOVQ         104(AX), BX
+	MOVQ         16(AX), SI
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	MOVQ         112(AX), DI
+	MOVQ         40(AX), R8
+	MOVQ         64(AX), R9
+	MOVQ         72(AX), R10
+	MOVQ         136(AX), R11
+	VBROADCASTSS (R11), Y8
+	VBROADCASTSS 4(R11), Y9
+	VBROADCASTSS 8(R11), Y10
 
 block:
 	TESTL        $0x00000001, 120(AX)
@@ -1327,16 +1364,16 @@ block:
 	VBROADCASTSS (R11)(R10*1), Y7
 	VSUBPS       Y7, Y6, Y6
 	VMOVUPS      32(R8), Y7
-	VBROADCASTSS (R11)(R10*1), Y8
-	VSUBPS       Y8, Y7, Y7
-	VBROADCASTSS (R9), Y8
-	VMULPS       Y8, Y4, Y4
-	VBROADCASTSS (R9), Y8
-	VMULPS       Y8, Y5, Y5
-	VBROADCASTSS (R9)(R10*1), Y8
-	VMULPS       Y8, Y6, Y6
-	VBROADCASTSS (R9)(R10*1), Y8
-	VMULPS       Y8, Y7, Y7
+	VBROADCASTSS (R11)(R10*1), Y11
+	VSUBPS       Y11, Y7, Y7
+	VBROADCASTSS (R9), Y11
+	VMULPS       Y11, Y4, Y4
+	VBROADCASTSS (R9), Y11
+	VMULPS       Y11, Y5, Y5
+	VBROADCASTSS (R9)(R10*1), Y11
+	VMULPS       Y11, Y6, Y6
+	VBROADCASTSS (R9)(R10*1), Y11
+	VMULPS       Y11, Y7, Y7
 	JMP          round
 
 scale:
@@ -1350,16 +1387,29 @@ scale:
 	VBROADCASTSS (R9)(R10*1), Y7
 	VMULPS       Y7, Y6, Y6
 	VMOVUPS      32(R8), Y7
-	VBROADCASTSS (R9)(R10*1), Y8
-	VMULPS       Y8, Y7, Y7
+	VBROADCASTSS (R9)(R10*1), Y11
+	VMULPS       Y11, Y7, Y7
 
 round:
+	TESTL        $0x00000020, 120(AX)
+	JZ           notNormal
+	VPAND        Y8, Y4, Y11
+	VFMADD231PS  Y10, Y11, Y4
+	VFNMADD231PS Y10, Y11, Y4
+	VPAND        Y8, Y5, Y11
+	VFMADD231PS  Y10, Y11, Y5
+	VFNMADD231PS Y10, Y11, Y5
+	VPAND        Y8, Y6, Y11
+	VFMADD231PS  Y10, Y11, Y6
+	VFNMADD231PS Y10, Y11, Y6
+	VPAND        Y8, Y7, Y11
+	VFMADD231PS  Y10, Y11, Y7
+	VFNMADD231PS Y10, Y11, Y7
+	JMP          steps
+
+notNormal:
 	TESTL        $0x00000010, 120(AX)
 	JZ           slow
-	MOVQ         136(AX), R11
-	VBROADCASTSS (R11), Y8
-	VBROADCASTSS 4(R11), Y9
-	VBROADCASTSS 8(R11), Y10
 	VPAND        Y8, Y4, Y11
 	VMAXPS       Y9, Y11, Y11
 	VFMADD231PS  Y10, Y11, Y4
@@ -1400,10 +1450,10 @@ round:
 	VMAXPS       Y9, Y11, Y11
 	VFMADD231PS  Y10, Y11, Y6
 	VFNMADD231PS Y10, Y11, Y6
-	VPAND        Y8, Y7, Y8
-	VMAXPS       Y9, Y8, Y8
-	VFMADD231PS  Y10, Y8, Y7
-	VFNMADD231PS Y10, Y8, Y7
+	VPAND        Y8, Y7, Y11
+	VMAXPS       Y9, Y11, Y11
+	VFMADD231PS  Y10, Y11, Y7
+	VFNMADD231PS Y10, Y11, Y7
 	JMP          steps
 
 slow:
@@ -1421,14 +1471,14 @@ slow:
 	JZ           steps
 	MOVQ         R9, R11
 	ADDQ         80(AX), R11
-	VBROADCASTSS (R11), Y8
-	VADDPS       Y8, Y4, Y4
-	VBROADCASTSS (R11), Y8
-	VADDPS       Y8, Y5, Y5
-	VBROADCASTSS (R11)(R10*1), Y8
-	VADDPS       Y8, Y6, Y6
-	VBROADCASTSS (R11)(R10*1), Y8
-	VADDPS       Y8, Y7, Y7
+	VBROADCASTSS (R11), Y11
+	VADDPS       Y11, Y4, Y4
+	VBROADCASTSS (R11), Y11
+	VADDPS       Y11, Y5, Y5
+	VBROADCASTSS (R11)(R10*1), Y11
+	VADDPS       Y11, Y6, Y6
+	VBROADCASTSS (R11)(R10*1), Y11
+	VADDPS       Y11, Y7, Y7
 	VCVTPS2PH    $0x00, Y4, X4
 	VCVTPH2PS    X4, Y4
 	VCVTPS2PH    $0x00, Y5, X5
@@ -1445,36 +1495,69 @@ notF16:
 	TESTL        $0x00000008, 120(AX)
 	JZ           bias
 	MOVL         $0x00000001, R11
-	VMOVD        R11, X8
-	VBROADCASTSS X8, Y8
+	VMOVD        R11, X11
+	VBROADCASTSS X11, Y11
 	MOVL         $0x00007fff, R11
-	VMOVD        R11, X9
-	VBROADCASTSS X9, Y9
+	VMOVD        R11, X12
+	VBROADCASTSS X12, Y12
 	MOVL         $0xffff0000, R11
-	VMOVD        R11, X10
-	VBROADCASTSS X10, Y10
-	VPSRLD       $0x10, Y4, Y11
-	VPAND        Y8, Y11, Y11
-	VPADDD       Y9, Y11, Y11
-	VPADDD       Y11, Y4, Y4
-	VPAND        Y10, Y4, Y4
-	VPSRLD       $0x10, Y5, Y11
-	VPAND        Y8, Y11, Y11
-	VPADDD       Y9, Y11, Y11
-	VPADDD       Y11, Y5, Y5
-	VPAND        Y10, Y5, Y5
-	VPSRLD       $0x10, Y6, Y11
-	VPAND        Y8, Y11, Y11
-	VPADDD       Y9, Y11, Y11
-	VPADDD       Y11, Y6, Y6
-	VPAND        Y10, Y6, Y6
-	VPSRLD       $0x10, Y7, Y11
-	VPAND        Y8, Y11, Y11
-	VPADDD       Y9, Y11, Y11
-	VPADDD       Y11, Y7, Y7
-	VPAND        Y10, Y7, Y7
+	VMOVD        R11, X13
+	VBROADCASTSS X13, Y13
+	VPSRLD       $0x10, Y4, Y14
+	VPAND        Y11, Y14, Y14
+	VPADDD       Y12, Y14, Y14
+	VPADDD       Y14, Y4, Y4
+	VPAND        Y13, Y4, Y4
+	VPSRLD       $0x10, Y5, Y14
+	VPAND        Y11, Y14, Y14
+	VPADDD       Y12, Y14, Y14
+	VPADDD       Y14, Y5, Y5
+	VPAND        Y13, Y5, Y5
+	VPSRLD       $0x10, Y6, Y14
+	VPAND        Y11, Y14, Y14
+	VPADDD       Y12, Y14, Y14
+	VPADDD       Y14, Y6, Y6
+	VPAND        Y13, Y6, Y6
+	VPSRLD       $0x10, Y7, Y14
+	VPAND        Y11, Y14, Y14
+	VPADDD       Y12, Y14, Y14
+	VPADDD       Y14, Y7, Y7
+	VPAND        Y13, Y7, Y7
 	TESTL        $0x00000002, 120(AX)
 	JZ           steps
+	MOVQ         R9, R11
+	ADDQ         80(AX), R11
+	VBROADCASTSS (R11), Y14
+	VADDPS       Y14, Y4, Y4
+	VBROADCASTSS (R11), Y14
+	VADDPS       Y14, Y5, Y5
+	VBROADCASTSS (R11)(R10*1), Y14
+	VADDPS       Y14, Y6, Y6
+	VBROADCASTSS (R11)(R10*1), Y14
+	VADDPS       Y14, Y7, Y7
+	VPSRLD       $0x10, Y4, Y14
+	VPAND        Y11, Y14, Y14
+	VPADDD       Y12, Y14, Y14
+	VPADDD       Y14, Y4, Y4
+	VPAND        Y13, Y4, Y4
+	VPSRLD       $0x10, Y5, Y14
+	VPAND        Y11, Y14, Y14
+	VPADDD       Y12, Y14, Y14
+	VPADDD       Y14, Y5, Y5
+	VPAND        Y13, Y5, Y5
+	VPSRLD       $0x10, Y6, Y14
+	VPAND        Y11, Y14, Y14
+	VPADDD       Y12, Y14, Y14
+	VPADDD       Y14, Y6, Y6
+	VPAND        Y13, Y6, Y6
+	VPSRLD       $0x10, Y7, Y14
+	VPAND        Y11, Y14, Y14
+	VPADDD       Y12, Y14, Y14
+	VPADDD       Y14, Y7, Y7
+	VPAND        Y13, Y7, Y7
+	JMP          steps
+
+bias:
 	MOVQ         R9, R11
 	ADDQ         80(AX), R11
 	VBROADCASTSS (R11), Y11
@@ -1485,78 +1568,45 @@ notF16:
 	VADDPS       Y11, Y6, Y6
 	VBROADCASTSS (R11)(R10*1), Y11
 	VADDPS       Y11, Y7, Y7
-	VPSRLD       $0x10, Y4, Y11
-	VPAND        Y8, Y11, Y11
-	VPADDD       Y9, Y11, Y11
-	VPADDD       Y11, Y4, Y4
-	VPAND        Y10, Y4, Y4
-	VPSRLD       $0x10, Y5, Y11
-	VPAND        Y8, Y11, Y11
-	VPADDD       Y9, Y11, Y11
-	VPADDD       Y11, Y5, Y5
-	VPAND        Y10, Y5, Y5
-	VPSRLD       $0x10, Y6, Y11
-	VPAND        Y8, Y11, Y11
-	VPADDD       Y9, Y11, Y11
-	VPADDD       Y11, Y6, Y6
-	VPAND        Y10, Y6, Y6
-	VPSRLD       $0x10, Y7, Y11
-	VPAND        Y8, Y11, Y11
-	VPADDD       Y9, Y11, Y11
-	VPADDD       Y11, Y7, Y7
-	VPAND        Y10, Y7, Y7
-	JMP          steps
-
-bias:
-	MOVQ         R9, R11
-	ADDQ         80(AX), R11
-	VBROADCASTSS (R11), Y8
-	VADDPS       Y8, Y4, Y4
-	VBROADCASTSS (R11), Y8
-	VADDPS       Y8, Y5, Y5
-	VBROADCASTSS (R11)(R10*1), Y8
-	VADDPS       Y8, Y6, Y6
-	VBROADCASTSS (R11)(R10*1), Y8
-	VADDPS       Y8, Y7, Y7
 
 steps:
 	MOVQ 96(AX), R11
 
 step:
-	VMOVUPS        (SI), Y8
-	VBROADCASTI128 (DX), Y9
-	VPSHUFB        (DI), Y9, Y9
-	VPSRLVD        64(DI), Y9, Y9
-	VPERMPS        Y4, Y9, Y10
-	VPERMPS        Y5, Y9, Y11
-	VPSLLD         $0x1c, Y9, Y9
-	VBLENDVPS      Y9, Y11, Y10, Y9
-	VFMADD231PS    Y8, Y9, Y0
-	VBROADCASTI128 (DX)(CX*1), Y9
-	VPSHUFB        (DI), Y9, Y9
-	VPSRLVD        64(DI), Y9, Y9
-	VPERMPS        Y6, Y9, Y10
-	VPERMPS        Y7, Y9, Y11
-	VPSLLD         $0x1c, Y9, Y9
-	VBLENDVPS      Y9, Y11, Y10, Y9
-	VFMADD231PS    Y8, Y9, Y2
-	VMOVUPS        32(SI), Y8
-	VBROADCASTI128 (DX), Y9
-	VPSHUFB        32(DI), Y9, Y9
-	VPSRLVD        96(DI), Y9, Y9
-	VPERMPS        Y4, Y9, Y10
-	VPERMPS        Y5, Y9, Y11
-	VPSLLD         $0x1c, Y9, Y9
-	VBLENDVPS      Y9, Y11, Y10, Y9
-	VFMADD231PS    Y8, Y9, Y1
-	VBROADCASTI128 (DX)(CX*1), Y9
-	VPSHUFB        32(DI), Y9, Y9
-	VPSRLVD        96(DI), Y9, Y9
-	VPERMPS        Y6, Y9, Y10
-	VPERMPS        Y7, Y9, Y11
-	VPSLLD         $0x1c, Y9, Y9
-	VBLENDVPS      Y9, Y11, Y10, Y9
-	VFMADD231PS    Y8, Y9, Y3
+	VMOVUPS        (SI), Y11
+	VBROADCASTI128 (DX), Y12
+	VPSHUFB        (DI), Y12, Y12
+	VPSRLVD        64(DI), Y12, Y12
+	VPERMPS        Y4, Y12, Y13
+	VPERMPS        Y5, Y12, Y14
+	VPSLLD         $0x1c, Y12, Y12
+	VBLENDVPS      Y12, Y14, Y13, Y12
+	VFMADD231PS    Y11, Y12, Y0
+	VBROADCASTI128 (DX)(CX*1), Y12
+	VPSHUFB        (DI), Y12, Y12
+	VPSRLVD        64(DI), Y12, Y12
+	VPERMPS        Y6, Y12, Y13
+	VPERMPS        Y7, Y12, Y14
+	VPSLLD         $0x1c, Y12, Y12
+	VBLENDVPS      Y12, Y14, Y13, Y12
+	VFMADD231PS    Y11, Y12, Y2
+	VMOVUPS        32(SI), Y11
+	VBROADCASTI128 (DX), Y12
+	VPSHUFB        32(DI), Y12, Y12
+	VPSRLVD        96(DI), Y12, Y12
+	VPERMPS        Y4, Y12, Y13
+	VPERMPS        Y5, Y12, Y14
+	VPSLLD         $0x1c, Y12, Y12
+	VBLENDVPS      Y12, Y14, Y13, Y12
+	VFMADD231PS    Y11, Y12, Y1
+	VBROADCASTI128 (DX)(CX*1), Y12
+	VPSHUFB        32(DI), Y12, Y12
+	VPSRLVD        96(DI), Y12, Y12
+	VPERMPS        Y6, Y12, Y13
+	VPERMPS        Y7, Y12, Y14
+	VPSLLD         $0x1c, Y12, Y12
+	VBLENDVPS      Y12, Y14, Y13, Y12
+	VFMADD231PS    Y11, Y12, Y3
 	ADDQ           $0x00000040, SI
 	ADDQ           BX, DX
 	DECQ           R11
@@ -1602,22 +1652,24 @@ TEXT ·decodeLUT64AVX2(SB), NOSPLIT, $0-8
 	MOVQ         96(AX), AX
 
 step:
-	VBROADCASTI128 (CX), Y3
-	VPSHUFB        (SI), Y3, Y3
-	VPSRLVD        64(SI), Y3, Y3
-	VPAND          Y0, Y3, Y3
-	VPCMPEQD       Y4, Y4, Y4
-	VGATHERDPS     Y4, (DI)(Y3*4), Y1
-	VMOVAPS        Y1, Y3
-	VMOVUPS        Y3, (BX)
-	VBROADCASTI128 (CX), Y3
-	VPSHUFB        32(SI), Y3, Y3
-	VPSRLVD        96(SI), Y3, Y3
-	VPAND          Y0, Y3, Y3
-	VPCMPEQD       Y4, Y4, Y4
-	VGATHERDPS     Y4, (DI)(Y3*4), Y2
-	VMOVAPS        Y2, Y3
-	VMOVUPS        Y3, 32(BX)
+	VBROADCASTI128 (CX), Y1
+	VPSHUFB        (SI), Y1, Y1
+	VPSRLVD        64(SI), Y1, Y1
+	VPAND          Y0, Y1, Y1
+	VXORPS         Y2, Y2, Y2
+	VPCMPEQD       Y3, Y3, Y3
+	VGATHERDPS     Y3, (DI)(Y1*4), Y2
+	VMOVAPS        Y2, Y1
+	VMOVUPS        Y1, (BX)
+	VBROADCASTI128 (CX), Y1
+	VPSHUFB        32(SI), Y1, Y1
+	VPSRLVD        96(SI), Y1, Y1
+	VPAND          Y0, Y1, Y1
+	VXORPS         Y2, Y2, Y2
+	VPCMPEQD       Y3, Y3, Y3
+	VGATHERDPS     Y3, (DI)(Y1*4), Y2
+	VMOVAPS        Y2, Y1
+	VMOVUPS        Y1, 32(BX)
 	ADDQ           $0x00000040, BX
 	ADDQ           DX, CX
 	DECQ           AX
@@ -1643,22 +1695,24 @@ TEXT ·dot1x1LUT64AVX2(SB), NOSPLIT, $0-8
 	MOVQ         96(AX), R8
 
 step:
-	VBROADCASTI128 (CX), Y5
-	VPSHUFB        (SI), Y5, Y5
-	VPSRLVD        64(SI), Y5, Y5
-	VPAND          Y2, Y5, Y5
-	VPCMPEQD       Y6, Y6, Y6
-	VGATHERDPS     Y6, (DI)(Y5*4), Y3
-	VMOVAPS        Y3, Y5
-	VFMADD231PS    (BX), Y5, Y0
-	VBROADCASTI128 (CX), Y5
-	VPSHUFB        32(SI), Y5, Y5
-	VPSRLVD        96(SI), Y5, Y5
-	VPAND          Y2, Y5, Y5
-	VPCMPEQD       Y6, Y6, Y6
-	VGATHERDPS     Y6, (DI)(Y5*4), Y4
-	VMOVAPS        Y4, Y5
-	VFMADD231PS    32(BX), Y5, Y1
+	VBROADCASTI128 (CX), Y3
+	VPSHUFB        (SI), Y3, Y3
+	VPSRLVD        64(SI), Y3, Y3
+	VPAND          Y2, Y3, Y3
+	VXORPS         Y4, Y4, Y4
+	VPCMPEQD       Y5, Y5, Y5
+	VGATHERDPS     Y5, (DI)(Y3*4), Y4
+	VMOVAPS        Y4, Y3
+	VFMADD231PS    (BX), Y3, Y0
+	VBROADCASTI128 (CX), Y3
+	VPSHUFB        32(SI), Y3, Y3
+	VPSRLVD        96(SI), Y3, Y3
+	VPAND          Y2, Y3, Y3
+	VXORPS         Y4, Y4, Y4
+	VPCMPEQD       Y5, Y5, Y5
+	VGATHERDPS     Y5, (DI)(Y3*4), Y4
+	VMOVAPS        Y4, Y3
+	VFMADD231PS    32(BX), Y3, Y1
 	ADDQ           $0x00000040, BX
 	ADDQ           DX, CX
 	DECQ           R8
@@ -1696,40 +1750,44 @@ TEXT ·dot1x2LUT64AVX2(SB), NOSPLIT, $0-8
 	MOVQ         96(AX), R9
 
 step:
-	VMOVUPS        (SI), Y9
-	VBROADCASTI128 (DX), Y10
-	VPSHUFB        (DI), Y10, Y10
-	VPSRLVD        64(DI), Y10, Y10
-	VPAND          Y4, Y10, Y10
-	VPCMPEQD       Y11, Y11, Y11
-	VGATHERDPS     Y11, (R8)(Y10*4), Y5
-	VMOVAPS        Y5, Y10
-	VFMADD231PS    Y9, Y10, Y0
-	VBROADCASTI128 (DX)(CX*1), Y10
-	VPSHUFB        (DI), Y10, Y10
-	VPSRLVD        64(DI), Y10, Y10
-	VPAND          Y4, Y10, Y10
-	VPCMPEQD       Y11, Y11, Y11
-	VGATHERDPS     Y11, (R8)(Y10*4), Y6
-	VMOVAPS        Y6, Y10
-	VFMADD231PS    Y9, Y10, Y2
-	VMOVUPS        32(SI), Y9
-	VBROADCASTI128 (DX), Y10
-	VPSHUFB        32(DI), Y10, Y10
-	VPSRLVD        96(DI), Y10, Y10
-	VPAND          Y4, Y10, Y10
-	VPCMPEQD       Y11, Y11, Y11
-	VGATHERDPS     Y11, (R8)(Y10*4), Y7
-	VMOVAPS        Y7, Y10
-	VFMADD231PS    Y9, Y10, Y1
-	VBROADCASTI128 (DX)(CX*1), Y10
-	VPSHUFB        32(DI), Y10, Y10
-	VPSRLVD        96(DI), Y10, Y10
-	VPAND          Y4, Y10, Y10
-	VPCMPEQD       Y11, Y11, Y11
-	VGATHERDPS     Y11, (R8)(Y10*4), Y8
-	VMOVAPS        Y8, Y10
-	VFMADD231PS    Y9, Y10, Y3
+	VMOVUPS        (SI), Y5
+	VBROADCASTI128 (DX), Y6
+	VPSHUFB        (DI), Y6, Y6
+	VPSRLVD        64(DI), Y6, Y6
+	VPAND          Y4, Y6, Y6
+	VXORPS         Y7, Y7, Y7
+	VPCMPEQD       Y8, Y8, Y8
+	VGATHERDPS     Y8, (R8)(Y6*4), Y7
+	VMOVAPS        Y7, Y6
+	VFMADD231PS    Y5, Y6, Y0
+	VBROADCASTI128 (DX)(CX*1), Y6
+	VPSHUFB        (DI), Y6, Y6
+	VPSRLVD        64(DI), Y6, Y6
+	VPAND          Y4, Y6, Y6
+	VXORPS         Y7, Y7, Y7
+	VPCMPEQD       Y8, Y8, Y8
+	VGATHERDPS     Y8, (R8)(Y6*4), Y7
+	VMOVAPS        Y7, Y6
+	VFMADD231PS    Y5, Y6, Y2
+	VMOVUPS        32(SI), Y5
+	VBROADCASTI128 (DX), Y6
+	VPSHUFB        32(DI), Y6, Y6
+	VPSRLVD        96(DI), Y6, Y6
+	VPAND          Y4, Y6, Y6
+	VXORPS         Y7, Y7, Y7
+	VPCMPEQD       Y8, Y8, Y8
+	VGATHERDPS     Y8, (R8)(Y6*4), Y7
+	VMOVAPS        Y7, Y6
+	VFMADD231PS    Y5, Y6, Y1
+	VBROADCASTI128 (DX)(CX*1), Y6
+	VPSHUFB        32(DI), Y6, Y6
+	VPSRLVD        96(DI), Y6, Y6
+	VPAND          Y4, Y6, Y6
+	VXORPS         Y7, Y7, Y7
+	VPCMPEQD       Y8, Y8, Y8
+	VGATHERDPS     Y8, (R8)(Y6*4), Y7
+	VMOVAPS        Y7, Y6
+	VFMADD231PS    Y5, Y6, Y3
 	ADDQ           $0x00000040, SI
 	ADDQ           BX, DX
 	DECQ           R9
@@ -1762,24 +1820,25 @@ TEXT ·decodeLUT256AVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ 32(AX), CX
 	MOVQ 24(AX), CX
-	MOVQ 104(AX), DX
-	MOVQ (AX), BX
-	MOVQ 40(AX), SI
+	MOVQ (AX), DX
+	MOVQ 40(AX), BX
 	MOVQ 96(AX), AX
 
 step:
 	VPMOVZXBD  (CX), Y0
+	VXORPS     Y1, Y1, Y1
 	VPCMPEQD   Y2, Y2, Y2
-	VGATHERDPS Y2, (SI)(Y0*4), Y1
+	VGATHERDPS Y2, (BX)(Y0*4), Y1
 	VMOVAPS    Y1, Y0
-	VMOVUPS    Y0, (BX)
+	VMOVUPS    Y0, (DX)
 	VPMOVZXBD  8(CX), Y0
+	VXORPS     Y1, Y1, Y1
 	VPCMPEQD   Y2, Y2, Y2
-	VGATHERDPS Y2, (SI)(Y0*4), Y3
-	VMOVAPS    Y3, Y0
-	VMOVUPS    Y0, 32(BX)
-	ADDQ       $0x00000040, BX
-	ADDQ       DX, CX
+	VGATHERDPS Y2, (BX)(Y0*4), Y1
+	VMOVAPS    Y1, Y0
+	VMOVUPS    Y0, 32(DX)
+	ADDQ       $0x00000040, DX
+	ADDQ       $0x00000010, CX
 	DECQ       AX
 	JNZ        step
 	VZEROUPPER
@@ -1788,31 +1847,66 @@ step:
 // func dot1x1LUT256AVX2(a *byte)
 // Requires: AVX, AVX2, FMA3
 TEXT ·dot1x1LUT256AVX2(SB), NOSPLIT, $0-8
-	MOVQ   a+0(FP), AX
-	MOVQ   32(AX), CX
-	MOVQ   24(AX), CX
-	MOVQ   104(AX), DX
-	MOVQ   16(AX), BX
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	MOVQ   40(AX), SI
-	MOVQ   96(AX), DI
+	MOVQ        a+0(FP), AX
+	MOVQ        32(AX), CX
+	MOVQ        24(AX), CX
+	MOVQ        16(AX), DX
+	VXORPS      Y0, Y0, Y0
+	VXORPS      Y1, Y1, Y1
+	MOVQ        40(AX), BX
+	MOVQ        96(AX), SI
+	SHRQ        $0x01, SI
+	JNC         stepEven
+	VPMOVZXBD   (CX), Y2
+	VXORPS      Y3, Y3, Y3
+	VPCMPEQD    Y4, Y4, Y4
+	VGATHERDPS  Y4, (BX)(Y2*4), Y3
+	VMOVAPS     Y3, Y2
+	VFMADD231PS (DX), Y2, Y0
+	VPMOVZXBD   8(CX), Y2
+	VXORPS      Y3, Y3, Y3
+	VPCMPEQD    Y4, Y4, Y4
+	VGATHERDPS  Y4, (BX)(Y2*4), Y3
+	VMOVAPS     Y3, Y2
+	VFMADD231PS 32(DX), Y2, Y1
+	ADDQ        $0x00000040, DX
+	ADDQ        $0x00000010, CX
+
+stepEven:
+	TESTQ SI, SI
+	JZ    stepDone
 
 step:
-	VPMOVZXBD    (CX), Y2
-	VPCMPEQD     Y4, Y4, Y4
-	VGATHERDPS   Y4, (SI)(Y2*4), Y3
-	VMOVAPS      Y3, Y2
-	VFMADD231PS  (BX), Y2, Y0
-	VPMOVZXBD    8(CX), Y2
-	VPCMPEQD     Y4, Y4, Y4
-	VGATHERDPS   Y4, (SI)(Y2*4), Y5
-	VMOVAPS      Y5, Y2
-	VFMADD231PS  32(BX), Y2, Y1
-	ADDQ         $0x00000040, BX
-	ADDQ         DX, CX
-	DECQ         DI
-	JNZ          step
+	VPMOVZXBD   (CX), Y2
+	VXORPS      Y3, Y3, Y3
+	VPCMPEQD    Y4, Y4, Y4
+	VGATHERDPS  Y4, (BX)(Y2*4), Y3
+	VMOVAPS     Y3, Y2
+	VFMADD231PS (DX), Y2, Y0
+	VPMOVZXBD   8(CX), Y2
+	VXORPS      Y3, Y3, Y3
+	VPCMPEQD    Y4, Y4, Y4
+	VGATHERDPS  Y4, (BX)(Y2*4), Y3
+	VMOVAPS     Y3, Y2
+	VFMADD231PS 32(DX), Y2, Y1
+	VPMOVZXBD   16(CX), Y2
+	VXORPS      Y3, Y3, Y3
+	VPCMPEQD    Y4, Y4, Y4
+	VGATHERDPS  Y4, (BX)(Y2*4), Y3
+	VMOVAPS     Y3, Y2
+	VFMADD231PS 64(DX), Y2, Y0
+	VPMOVZXBD   24(CX), Y2
+	VXORPS      Y3, Y3, Y3
+	VPCMPEQD    Y4, Y4, Y4
+	VGATHERDPS  Y4, (BX)(Y2*4), Y3
+	VMOVAPS     Y3, Y2
+	VFMADD231PS 96(DX), Y2, Y1
+	ADDQ        $0x00000080, DX
+	ADDQ        $0x00000020, CX
+	DECQ        SI
+	JNZ         step
+
+stepDone:
 	MOVQ         (AX), CX
 	MOVQ         8(AX), AX
 	VADDPS       Y1, Y0, Y0
@@ -1829,45 +1923,110 @@ step:
 // func dot1x2LUT256AVX2(a *byte)
 // Requires: AVX, AVX2, FMA3
 TEXT ·dot1x2LUT256AVX2(SB), NOSPLIT, $0-8
-	MOVQ   a+0(FP), AX
-	MOVQ   32(AX), CX
-	MOVQ   24(AX), DX
-	MOVQ   104(AX), BX
-	MOVQ   16(AX), SI
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	MOVQ   40(AX), DI
-	MOVQ   96(AX), R8
+	MOVQ        a+0(FP), AX
+	MOVQ        32(AX), CX
+	MOVQ        24(AX), DX
+	MOVQ        16(AX), BX
+	VXORPS      Y0, Y0, Y0
+	VXORPS      Y1, Y1, Y1
+	VXORPS      Y2, Y2, Y2
+	VXORPS      Y3, Y3, Y3
+	MOVQ        40(AX), SI
+	MOVQ        96(AX), DI
+	SHRQ        $0x01, DI
+	JNC         stepEven
+	VMOVUPS     (BX), Y4
+	VPMOVZXBD   (DX), Y5
+	VXORPS      Y6, Y6, Y6
+	VPCMPEQD    Y7, Y7, Y7
+	VGATHERDPS  Y7, (SI)(Y5*4), Y6
+	VMOVAPS     Y6, Y5
+	VFMADD231PS Y4, Y5, Y0
+	VPMOVZXBD   (DX)(CX*1), Y5
+	VXORPS      Y6, Y6, Y6
+	VPCMPEQD    Y7, Y7, Y7
+	VGATHERDPS  Y7, (SI)(Y5*4), Y6
+	VMOVAPS     Y6, Y5
+	VFMADD231PS Y4, Y5, Y2
+	VMOVUPS     32(BX), Y4
+	VPMOVZXBD   8(DX), Y5
+	VXORPS      Y6, Y6, Y6
+	VPCMPEQD    Y7, Y7, Y7
+	VGATHERDPS  Y7, (SI)(Y5*4), Y6
+	VMOVAPS     Y6, Y5
+	VFMADD231PS Y4, Y5, Y1
+	VPMOVZXBD   8(DX)(CX*1), Y5
+	VXORPS      Y6, Y6, Y6
+	VPCMPEQD    Y7, Y7, Y7
+	VGATHERDPS  Y7, (SI)(Y5*4), Y6
+	VMOVAPS     Y6, Y5
+	VFMADD231PS Y4, Y5, Y3
+	ADDQ        $0x00000040, BX
+	ADDQ        $0x00000010, DX
+
+stepEven:
+	TESTQ DI, DI
+	JZ    stepDone
 
 step:
-	VMOVUPS      (SI), Y4
-	VPMOVZXBD    (DX), Y5
-	VPCMPEQD     Y7, Y7, Y7
-	VGATHERDPS   Y7, (DI)(Y5*4), Y6
-	VMOVAPS      Y6, Y5
-	VFMADD231PS  Y4, Y5, Y0
-	VPMOVZXBD    (DX)(CX*1), Y5
-	VPCMPEQD     Y7, Y7, Y7
-	VGATHERDPS   Y7, (DI)(Y5*4), Y8
-	VMOVAPS      Y8, Y5
-	VFMADD231PS  Y4, Y5, Y2
-	VMOVUPS      32(SI), Y4
-	VPMOVZXBD    8(DX), Y5
-	VPCMPEQD     Y7, Y7, Y7
-	VGATHERDPS   Y7, (DI)(Y5*4), Y9
-	VMOVAPS      Y9, Y5
-	VFMADD231PS  Y4, Y5, Y1
-	VPMOVZXBD    8(DX)(CX*1), Y5
-	VPCMPEQD     Y7, Y7, Y7
-	VGATHERDPS   Y7, (DI)(Y5*4), Y10
-	VMOVAPS      Y10, Y5
-	VFMADD231PS  Y4, Y5, Y3
-	ADDQ         $0x00000040, SI
-	ADDQ         BX, DX
-	DECQ         R8
-	JNZ          step
+	VMOVUPS     (BX), Y4
+	VPMOVZXBD   (DX), Y5
+	VXORPS      Y6, Y6, Y6
+	VPCMPEQD    Y7, Y7, Y7
+	VGATHERDPS  Y7, (SI)(Y5*4), Y6
+	VMOVAPS     Y6, Y5
+	VFMADD231PS Y4, Y5, Y0
+	VPMOVZXBD   (DX)(CX*1), Y5
+	VXORPS      Y6, Y6, Y6
+	VPCMPEQD    Y7, Y7, Y7
+	VGATHERDPS  Y7, (SI)(Y5*4), Y6
+	VMOVAPS     Y6, Y5
+	VFMADD231PS Y4, Y5, Y2
+	VMOVUPS     32(BX), Y4
+	VPMOVZXBD   8(DX), Y5
+	VXORPS      Y6, Y6, Y6
+	VPCMPEQD    Y7, Y7, Y7
+	VGATHERDPS  Y7, (SI)(Y5*4), Y6
+	VMOVAPS     Y6, Y5
+	VFMADD231PS Y4, Y5, Y1
+	VPMOVZXBD   8(DX)(CX*1), Y5
+	VXORPS      Y6, Y6, Y6
+	VPCMPEQD    Y7, Y7, Y7
+	VGATHERDPS  Y7, (SI)(Y5*4), Y6
+	VMOVAPS     Y6, Y5
+	VFMADD231PS Y4, Y5, Y3
+	VMOVUPS     64(BX), Y4
+	VPMOVZXBD   16(DX), Y5
+	VXORPS      Y6, Y6, Y6
+	VPCMPEQD    Y7, Y7, Y7
+	VGATHERDPS  Y7, (SI)(Y5*4), Y6
+	VMOVAPS     Y6, Y5
+	VFMADD231PS Y4, Y5, Y0
+	VPMOVZXBD   16(DX)(CX*1), Y5
+	VXORPS      Y6, Y6, Y6
+	VPCMPEQD    Y7, Y7, Y7
+	VGATHERDPS  Y7, (SI)(Y5*4), Y6
+	VMOVAPS     Y6, Y5
+	VFMADD231PS Y4, Y5, Y2
+	VMOVUPS     96(BX), Y4
+	VPMOVZXBD   24(DX), Y5
+	VXORPS      Y6, Y6, Y6
+	VPCMPEQD    Y7, Y7, Y7
+	VGATHERDPS  Y7, (SI)(Y5*4), Y6
+	VMOVAPS     Y6, Y5
+	VFMADD231PS Y4, Y5, Y1
+	VPMOVZXBD   24(DX)(CX*1), Y5
+	VXORPS      Y6, Y6, Y6
+	VPCMPEQD    Y7, Y7, Y7
+	VGATHERDPS  Y7, (SI)(Y5*4), Y6
+	VMOVAPS     Y6, Y5
+	VFMADD231PS Y4, Y5, Y3
+	ADDQ        $0x00000080, BX
+	ADDQ        $0x00000020, DX
+	DECQ        DI
+	JNZ         step
+
+stepDone:
 	MOVQ         (AX), CX
 	MOVQ         8(AX), AX
 	VADDPS       Y1, Y0, Y0
@@ -1896,31 +2055,30 @@ TEXT ·decodeI8AVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ 32(AX), CX
 	MOVQ 24(AX), CX
-	MOVQ 104(AX), DX
-	MOVQ (AX), BX
-	MOVQ 64(AX), SI
-	MOVQ 72(AX), DI
+	MOVQ (AX), DX
+	MOVQ 64(AX), BX
+	MOVQ 72(AX), SI
 	CMPL 120(AX), $0x00000000
 	JNE  mode1
 
 block0:
-	VBROADCASTSS (SI), Y0
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y0
+	MOVQ         96(AX), SI
 
 step0:
 	VPMOVSXBD (CX), Y1
 	VCVTDQ2PS Y1, Y1
 	VMULPS    Y0, Y1, Y1
-	VMOVUPS   Y1, (BX)
+	VMOVUPS   Y1, (DX)
 	VPMOVSXBD 8(CX), Y1
 	VCVTDQ2PS Y1, Y1
 	VMULPS    Y0, Y1, Y1
-	VMOVUPS   Y1, 32(BX)
-	ADDQ      $0x00000040, BX
-	ADDQ      DX, CX
-	DECQ      DI
+	VMOVUPS   Y1, 32(DX)
+	ADDQ      $0x00000040, DX
+	ADDQ      $0x00000010, CX
+	DECQ      SI
 	JNZ       step0
-	ADDQ      $0x00000004, SI
+	ADDQ      $0x00000004, BX
 	DECQ      88(AX)
 	JNZ       block0
 	JMP       done
@@ -1930,8 +2088,8 @@ mode1:
 	JNE  mode2
 
 block1:
-	VBROADCASTSS (SI), Y0
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y0
+	MOVQ         96(AX), SI
 
 step1:
 	VPMOVSXBD (CX), Y1
@@ -1939,18 +2097,18 @@ step1:
 	VMULPS    Y0, Y1, Y1
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPH2PS X1, Y1
-	VMOVUPS   Y1, (BX)
+	VMOVUPS   Y1, (DX)
 	VPMOVSXBD 8(CX), Y1
 	VCVTDQ2PS Y1, Y1
 	VMULPS    Y0, Y1, Y1
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPH2PS X1, Y1
-	VMOVUPS   Y1, 32(BX)
-	ADDQ      $0x00000040, BX
-	ADDQ      DX, CX
-	DECQ      DI
+	VMOVUPS   Y1, 32(DX)
+	ADDQ      $0x00000040, DX
+	ADDQ      $0x00000010, CX
+	DECQ      SI
 	JNZ       step1
-	ADDQ      $0x00000004, SI
+	ADDQ      $0x00000004, BX
 	DECQ      88(AX)
 	JNZ       block1
 	JMP       done
@@ -1960,39 +2118,39 @@ mode2:
 	JNE  mode3
 
 block2:
-	VBROADCASTSS (SI), Y0
-	MOVQ         SI, DI
-	ADDQ         80(AX), DI
-	VBROADCASTSS (DI), Y1
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y0
+	MOVQ         BX, SI
+	ADDQ         80(AX), SI
+	VBROADCASTSS (SI), Y1
+	MOVQ         96(AX), SI
 
 step2:
 	VPMOVSXBD (CX), Y2
 	VCVTDQ2PS Y2, Y2
 	VSUBPS    Y1, Y2, Y2
 	VMULPS    Y0, Y2, Y2
-	VMOVUPS   Y2, (BX)
+	VMOVUPS   Y2, (DX)
 	VPMOVSXBD 8(CX), Y2
 	VCVTDQ2PS Y2, Y2
 	VSUBPS    Y1, Y2, Y2
 	VMULPS    Y0, Y2, Y2
-	VMOVUPS   Y2, 32(BX)
-	ADDQ      $0x00000040, BX
-	ADDQ      DX, CX
-	DECQ      DI
+	VMOVUPS   Y2, 32(DX)
+	ADDQ      $0x00000040, DX
+	ADDQ      $0x00000010, CX
+	DECQ      SI
 	JNZ       step2
-	ADDQ      $0x00000004, SI
+	ADDQ      $0x00000004, BX
 	DECQ      88(AX)
 	JNZ       block2
 	JMP       done
 
 mode3:
 block3:
-	VBROADCASTSS (SI), Y0
-	MOVQ         SI, DI
-	ADDQ         80(AX), DI
-	VBROADCASTSS (DI), Y1
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y0
+	MOVQ         BX, SI
+	ADDQ         80(AX), SI
+	VBROADCASTSS (SI), Y1
+	MOVQ         96(AX), SI
 
 step3:
 	VPMOVSXBD (CX), Y2
@@ -2001,19 +2159,19 @@ step3:
 	VMULPS    Y0, Y2, Y2
 	VCVTPS2PH $0x00, Y2, X2
 	VCVTPH2PS X2, Y2
-	VMOVUPS   Y2, (BX)
+	VMOVUPS   Y2, (DX)
 	VPMOVSXBD 8(CX), Y2
 	VCVTDQ2PS Y2, Y2
 	VSUBPS    Y1, Y2, Y2
 	VMULPS    Y0, Y2, Y2
 	VCVTPS2PH $0x00, Y2, X2
 	VCVTPH2PS X2, Y2
-	VMOVUPS   Y2, 32(BX)
-	ADDQ      $0x00000040, BX
-	ADDQ      DX, CX
-	DECQ      DI
+	VMOVUPS   Y2, 32(DX)
+	ADDQ      $0x00000040, DX
+	ADDQ      $0x00000010, CX
+	DECQ      SI
 	JNZ       step3
-	ADDQ      $0x00000004, SI
+	ADDQ      $0x00000004, BX
 	DECQ      88(AX)
 	JNZ       block3
 
@@ -2027,44 +2185,89 @@ TEXT ·dot1x1I8AVX2(SB), NOSPLIT, $0-8
 	MOVQ   a+0(FP), AX
 	MOVQ   32(AX), CX
 	MOVQ   24(AX), CX
-	MOVQ   104(AX), DX
-	MOVQ   16(AX), BX
+	MOVQ   16(AX), DX
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
-	MOVQ   64(AX), SI
-	MOVQ   72(AX), DI
+	MOVQ   64(AX), BX
+	MOVQ   72(AX), SI
 	CMPL   120(AX), $0x00000000
 	JNE    mode1
 
 block0:
-	VBROADCASTSS (SI), Y2
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y2
+	MOVQ         96(AX), SI
+	SHRQ         $0x01, SI
+	JNC          step0Even
+	VPMOVSXBD    (CX), Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VFMADD231PS  (DX), Y3, Y0
+	VPMOVSXBD    8(CX), Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VFMADD231PS  32(DX), Y3, Y1
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000010, CX
+
+step0Even:
+	TESTQ SI, SI
+	JZ    step0Done
 
 step0:
 	VPMOVSXBD   (CX), Y3
 	VCVTDQ2PS   Y3, Y3
 	VMULPS      Y2, Y3, Y3
-	VFMADD231PS (BX), Y3, Y0
+	VFMADD231PS (DX), Y3, Y0
 	VPMOVSXBD   8(CX), Y3
 	VCVTDQ2PS   Y3, Y3
 	VMULPS      Y2, Y3, Y3
-	VFMADD231PS 32(BX), Y3, Y1
-	ADDQ        $0x00000040, BX
-	ADDQ        DX, CX
-	DECQ        DI
+	VFMADD231PS 32(DX), Y3, Y1
+	VPMOVSXBD   16(CX), Y3
+	VCVTDQ2PS   Y3, Y3
+	VMULPS      Y2, Y3, Y3
+	VFMADD231PS 64(DX), Y3, Y0
+	VPMOVSXBD   24(CX), Y3
+	VCVTDQ2PS   Y3, Y3
+	VMULPS      Y2, Y3, Y3
+	VFMADD231PS 96(DX), Y3, Y1
+	ADDQ        $0x00000080, DX
+	ADDQ        $0x00000020, CX
+	DECQ        SI
 	JNZ         step0
-	ADDQ        $0x00000004, SI
-	DECQ        88(AX)
-	JNZ         block0
-	JMP         done
+
+step0Done:
+	ADDQ $0x00000004, BX
+	DECQ 88(AX)
+	JNZ  block0
+	JMP  done
 
 mode1:
 	CMPL 120(AX), $0x00000004
 	JNE  mode2
 
 block1:
-	VBROADCASTSS (SI), Y2
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y2
+	MOVQ         96(AX), SI
+	SHRQ         $0x01, SI
+	JNC          step1Even
+	VPMOVSXBD    (CX), Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VCVTPS2PH    $0x00, Y3, X3
+	VCVTPH2PS    X3, Y3
+	VFMADD231PS  (DX), Y3, Y0
+	VPMOVSXBD    8(CX), Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VCVTPS2PH    $0x00, Y3, X3
+	VCVTPH2PS    X3, Y3
+	VFMADD231PS  32(DX), Y3, Y1
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000010, CX
+
+step1Even:
+	TESTQ SI, SI
+	JZ    step1Done
 
 step1:
 	VPMOVSXBD   (CX), Y3
@@ -2072,63 +2275,129 @@ step1:
 	VMULPS      Y2, Y3, Y3
 	VCVTPS2PH   $0x00, Y3, X3
 	VCVTPH2PS   X3, Y3
-	VFMADD231PS (BX), Y3, Y0
+	VFMADD231PS (DX), Y3, Y0
 	VPMOVSXBD   8(CX), Y3
 	VCVTDQ2PS   Y3, Y3
 	VMULPS      Y2, Y3, Y3
 	VCVTPS2PH   $0x00, Y3, X3
 	VCVTPH2PS   X3, Y3
-	VFMADD231PS 32(BX), Y3, Y1
-	ADDQ        $0x00000040, BX
-	ADDQ        DX, CX
-	DECQ        DI
+	VFMADD231PS 32(DX), Y3, Y1
+	VPMOVSXBD   16(CX), Y3
+	VCVTDQ2PS   Y3, Y3
+	VMULPS      Y2, Y3, Y3
+	VCVTPS2PH   $0x00, Y3, X3
+	VCVTPH2PS   X3, Y3
+	VFMADD231PS 64(DX), Y3, Y0
+	VPMOVSXBD   24(CX), Y3
+	VCVTDQ2PS   Y3, Y3
+	VMULPS      Y2, Y3, Y3
+	VCVTPS2PH   $0x00, Y3, X3
+	VCVTPH2PS   X3, Y3
+	VFMADD231PS 96(DX), Y3, Y1
+	ADDQ        $0x00000080, DX
+	ADDQ        $0x00000020, CX
+	DECQ        SI
 	JNZ         step1
-	ADDQ        $0x00000004, SI
-	DECQ        88(AX)
-	JNZ         block1
-	JMP         done
+
+step1Done:
+	ADDQ $0x00000004, BX
+	DECQ 88(AX)
+	JNZ  block1
+	JMP  done
 
 mode2:
 	CMPL 120(AX), $0x00000001
 	JNE  mode3
 
 block2:
-	VBROADCASTSS (SI), Y2
-	MOVQ         SI, DI
-	ADDQ         80(AX), DI
-	VBROADCASTSS (DI), Y3
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y2
+	MOVQ         BX, SI
+	ADDQ         80(AX), SI
+	VBROADCASTSS (SI), Y3
+	MOVQ         96(AX), SI
+	SHRQ         $0x01, SI
+	JNC          step2Even
+	VPMOVSXBD    (CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VSUBPS       Y3, Y4, Y4
+	VMULPS       Y2, Y4, Y4
+	VFMADD231PS  (DX), Y4, Y0
+	VPMOVSXBD    8(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VSUBPS       Y3, Y4, Y4
+	VMULPS       Y2, Y4, Y4
+	VFMADD231PS  32(DX), Y4, Y1
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000010, CX
+
+step2Even:
+	TESTQ SI, SI
+	JZ    step2Done
 
 step2:
 	VPMOVSXBD   (CX), Y4
 	VCVTDQ2PS   Y4, Y4
 	VSUBPS      Y3, Y4, Y4
 	VMULPS      Y2, Y4, Y4
-	VFMADD231PS (BX), Y4, Y0
+	VFMADD231PS (DX), Y4, Y0
 	VPMOVSXBD   8(CX), Y4
 	VCVTDQ2PS   Y4, Y4
 	VSUBPS      Y3, Y4, Y4
 	VMULPS      Y2, Y4, Y4
-	VFMADD231PS 32(BX), Y4, Y1
-	ADDQ        $0x00000040, BX
-	ADDQ        DX, CX
-	DECQ        DI
+	VFMADD231PS 32(DX), Y4, Y1
+	VPMOVSXBD   16(CX), Y4
+	VCVTDQ2PS   Y4, Y4
+	VSUBPS      Y3, Y4, Y4
+	VMULPS      Y2, Y4, Y4
+	VFMADD231PS 64(DX), Y4, Y0
+	VPMOVSXBD   24(CX), Y4
+	VCVTDQ2PS   Y4, Y4
+	VSUBPS      Y3, Y4, Y4
+	VMULPS      Y2, Y4, Y4
+	VFMADD231PS 96(DX), Y4, Y1
+	ADDQ        $0x00000080, DX
+	ADDQ        $0x00000020, CX
+	DECQ        SI
 	JNZ         step2
-	ADDQ        $0x00000004, SI
-	DECQ        88(AX)
-	JNZ         block2
-	JMP         done
+
+step2Done:
+	ADDQ $0x00000004, BX
+	DECQ 88(AX)
+	JNZ  block2
+	JMP  done
 
 mode3:
 	CMPL 120(AX), $0x00000005
 	JNE  mode4
 
 block3:
-	VBROADCASTSS (SI), Y2
-	MOVQ         SI, DI
-	ADDQ         80(AX), DI
-	VBROADCASTSS (DI), Y3
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y2
+	MOVQ         BX, SI
+	ADDQ         80(AX), SI
+	VBROADCASTSS (SI), Y3
+	MOVQ         96(AX), SI
+	SHRQ         $0x01, SI
+	JNC          step3Even
+	VPMOVSXBD    (CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VSUBPS       Y3, Y4, Y4
+	VMULPS       Y2, Y4, Y4
+	VCVTPS2PH    $0x00, Y4, X4
+	VCVTPH2PS    X4, Y4
+	VFMADD231PS  (DX), Y4, Y0
+	VPMOVSXBD    8(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VSUBPS       Y3, Y4, Y4
+	VMULPS       Y2, Y4, Y4
+	VCVTPS2PH    $0x00, Y4, X4
+	VCVTPH2PS    X4, Y4
+	VFMADD231PS  32(DX), Y4, Y1
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000010, CX
+
+step3Even:
+	TESTQ SI, SI
+	JZ    step3Done
 
 step3:
 	VPMOVSXBD   (CX), Y4
@@ -2137,34 +2406,74 @@ step3:
 	VMULPS      Y2, Y4, Y4
 	VCVTPS2PH   $0x00, Y4, X4
 	VCVTPH2PS   X4, Y4
-	VFMADD231PS (BX), Y4, Y0
+	VFMADD231PS (DX), Y4, Y0
 	VPMOVSXBD   8(CX), Y4
 	VCVTDQ2PS   Y4, Y4
 	VSUBPS      Y3, Y4, Y4
 	VMULPS      Y2, Y4, Y4
 	VCVTPS2PH   $0x00, Y4, X4
 	VCVTPH2PS   X4, Y4
-	VFMADD231PS 32(BX), Y4, Y1
-	ADDQ        $0x00000040, BX
-	ADDQ        DX, CX
-	DECQ        DI
+	VFMADD231PS 32(DX), Y4, Y1
+	VPMOVSXBD   16(CX), Y4
+	VCVTDQ2PS   Y4, Y4
+	VSUBPS      Y3, Y4, Y4
+	VMULPS      Y2, Y4, Y4
+	VCVTPS2PH   $0x00, Y4, X4
+	VCVTPH2PS   X4, Y4
+	VFMADD231PS 64(DX), Y4, Y0
+	VPMOVSXBD   24(CX), Y4
+	VCVTDQ2PS   Y4, Y4
+	VSUBPS      Y3, Y4, Y4
+	VMULPS      Y2, Y4, Y4
+	VCVTPS2PH   $0x00, Y4, X4
+	VCVTPH2PS   X4, Y4
+	VFMADD231PS 96(DX), Y4, Y1
+	ADDQ        $0x00000080, DX
+	ADDQ        $0x00000020, CX
+	DECQ        SI
 	JNZ         step3
-	ADDQ        $0x00000004, SI
-	DECQ        88(AX)
-	JNZ         block3
-	JMP         done
+
+step3Done:
+	ADDQ $0x00000004, BX
+	DECQ 88(AX)
+	JNZ  block3
+	JMP  done
 
 mode4:
 	CMPL         120(AX), $0x00000010
 	JNE          mode5
-	MOVQ         136(AX), DI
-	VBROADCASTSS (DI), Y3
-	VBROADCASTSS 4(DI), Y4
-	VBROADCASTSS 8(DI), Y5
+	MOVQ         136(AX), SI
+	VBROADCASTSS (SI), Y3
+	VBROADCASTSS 4(SI), Y4
+	VBROADCASTSS 8(SI), Y5
 
 block4:
-	VBROADCASTSS (SI), Y2
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y2
+	MOVQ         96(AX), SI
+	SHRQ         $0x01, SI
+	JNC          step4Even
+	VPMOVSXBD    (CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y3, Y6, Y7
+	VMAXPS       Y4, Y7, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  (DX), Y6, Y0
+	VPMOVSXBD    8(CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y3, Y6, Y7
+	VMAXPS       Y4, Y7, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  32(DX), Y6, Y1
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000010, CX
+
+step4Even:
+	TESTQ SI, SI
+	JZ    step4Done
 
 step4:
 	VPMOVSXBD    (CX), Y6
@@ -2174,7 +2483,7 @@ step4:
 	VMAXPS       Y4, Y7, Y7
 	VFMADD231PS  Y5, Y7, Y6
 	VFNMADD231PS Y5, Y7, Y6
-	VFMADD231PS  (BX), Y6, Y0
+	VFMADD231PS  (DX), Y6, Y0
 	VPMOVSXBD    8(CX), Y6
 	VCVTDQ2PS    Y6, Y6
 	VMULPS       Y2, Y6, Y6
@@ -2182,28 +2491,74 @@ step4:
 	VMAXPS       Y4, Y7, Y7
 	VFMADD231PS  Y5, Y7, Y6
 	VFNMADD231PS Y5, Y7, Y6
-	VFMADD231PS  32(BX), Y6, Y1
-	ADDQ         $0x00000040, BX
-	ADDQ         DX, CX
-	DECQ         DI
+	VFMADD231PS  32(DX), Y6, Y1
+	VPMOVSXBD    16(CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y3, Y6, Y7
+	VMAXPS       Y4, Y7, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  64(DX), Y6, Y0
+	VPMOVSXBD    24(CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y3, Y6, Y7
+	VMAXPS       Y4, Y7, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  96(DX), Y6, Y1
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000020, CX
+	DECQ         SI
 	JNZ          step4
-	ADDQ         $0x00000004, SI
-	DECQ         88(AX)
-	JNZ          block4
-	JMP          done
+
+step4Done:
+	ADDQ $0x00000004, BX
+	DECQ 88(AX)
+	JNZ  block4
+	JMP  done
 
 mode5:
-	MOVQ         136(AX), DI
-	VBROADCASTSS (DI), Y4
-	VBROADCASTSS 4(DI), Y5
-	VBROADCASTSS 8(DI), Y6
+	CMPL         120(AX), $0x00000011
+	JNE          mode6
+	MOVQ         136(AX), SI
+	VBROADCASTSS (SI), Y4
+	VBROADCASTSS 4(SI), Y5
+	VBROADCASTSS 8(SI), Y6
 
 block5:
-	VBROADCASTSS (SI), Y2
-	MOVQ         SI, DI
-	ADDQ         80(AX), DI
-	VBROADCASTSS (DI), Y3
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y2
+	MOVQ         BX, SI
+	ADDQ         80(AX), SI
+	VBROADCASTSS (SI), Y3
+	MOVQ         96(AX), SI
+	SHRQ         $0x01, SI
+	JNC          step5Even
+	VPMOVSXBD    (CX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VSUBPS       Y3, Y7, Y7
+	VMULPS       Y2, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VFMADD231PS  (DX), Y7, Y0
+	VPMOVSXBD    8(CX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VSUBPS       Y3, Y7, Y7
+	VMULPS       Y2, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VFMADD231PS  32(DX), Y7, Y1
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000010, CX
+
+step5Even:
+	TESTQ SI, SI
+	JZ    step5Done
 
 step5:
 	VPMOVSXBD    (CX), Y7
@@ -2214,7 +2569,7 @@ step5:
 	VMAXPS       Y5, Y8, Y8
 	VFMADD231PS  Y6, Y8, Y7
 	VFNMADD231PS Y6, Y8, Y7
-	VFMADD231PS  (BX), Y7, Y0
+	VFMADD231PS  (DX), Y7, Y0
 	VPMOVSXBD    8(CX), Y7
 	VCVTDQ2PS    Y7, Y7
 	VSUBPS       Y3, Y7, Y7
@@ -2223,14 +2578,189 @@ step5:
 	VMAXPS       Y5, Y8, Y8
 	VFMADD231PS  Y6, Y8, Y7
 	VFNMADD231PS Y6, Y8, Y7
-	VFMADD231PS  32(BX), Y7, Y1
-	ADDQ         $0x00000040, BX
-	ADDQ         DX, CX
-	DECQ         DI
+	VFMADD231PS  32(DX), Y7, Y1
+	VPMOVSXBD    16(CX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VSUBPS       Y3, Y7, Y7
+	VMULPS       Y2, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VFMADD231PS  64(DX), Y7, Y0
+	VPMOVSXBD    24(CX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VSUBPS       Y3, Y7, Y7
+	VMULPS       Y2, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VFMADD231PS  96(DX), Y7, Y1
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000020, CX
+	DECQ         SI
 	JNZ          step5
-	ADDQ         $0x00000004, SI
-	DECQ         88(AX)
-	JNZ          block5
+
+step5Done:
+	ADDQ $0x00000004, BX
+	DECQ 88(AX)
+	JNZ  block5
+	JMP  done
+
+mode6:
+	CMPL         120(AX), $0x00000020
+	JNE          mode7
+	MOVQ         136(AX), SI
+	VBROADCASTSS (SI), Y3
+	VBROADCASTSS 4(SI), Y2
+	VBROADCASTSS 8(SI), Y4
+
+block6:
+	VBROADCASTSS (BX), Y2
+	MOVQ         96(AX), SI
+	SHRQ         $0x01, SI
+	JNC          step6Even
+	VPMOVSXBD    (CX), Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y2, Y5, Y5
+	VPAND        Y3, Y5, Y6
+	VFMADD231PS  Y4, Y6, Y5
+	VFNMADD231PS Y4, Y6, Y5
+	VFMADD231PS  (DX), Y5, Y0
+	VPMOVSXBD    8(CX), Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y2, Y5, Y5
+	VPAND        Y3, Y5, Y6
+	VFMADD231PS  Y4, Y6, Y5
+	VFNMADD231PS Y4, Y6, Y5
+	VFMADD231PS  32(DX), Y5, Y1
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000010, CX
+
+step6Even:
+	TESTQ SI, SI
+	JZ    step6Done
+
+step6:
+	VPMOVSXBD    (CX), Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y2, Y5, Y5
+	VPAND        Y3, Y5, Y6
+	VFMADD231PS  Y4, Y6, Y5
+	VFNMADD231PS Y4, Y6, Y5
+	VFMADD231PS  (DX), Y5, Y0
+	VPMOVSXBD    8(CX), Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y2, Y5, Y5
+	VPAND        Y3, Y5, Y6
+	VFMADD231PS  Y4, Y6, Y5
+	VFNMADD231PS Y4, Y6, Y5
+	VFMADD231PS  32(DX), Y5, Y1
+	VPMOVSXBD    16(CX), Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y2, Y5, Y5
+	VPAND        Y3, Y5, Y6
+	VFMADD231PS  Y4, Y6, Y5
+	VFNMADD231PS Y4, Y6, Y5
+	VFMADD231PS  64(DX), Y5, Y0
+	VPMOVSXBD    24(CX), Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y2, Y5, Y5
+	VPAND        Y3, Y5, Y6
+	VFMADD231PS  Y4, Y6, Y5
+	VFNMADD231PS Y4, Y6, Y5
+	VFMADD231PS  96(DX), Y5, Y1
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000020, CX
+	DECQ         SI
+	JNZ          step6
+
+step6Done:
+	ADDQ $0x00000004, BX
+	DECQ 88(AX)
+	JNZ  block6
+	JMP  done
+
+mode7:
+	MOVQ         136(AX), SI
+	VBROADCASTSS (SI), Y4
+	VBROADCASTSS 4(SI), Y2
+	VBROADCASTSS 8(SI), Y5
+
+block7:
+	VBROADCASTSS (BX), Y2
+	MOVQ         BX, SI
+	ADDQ         80(AX), SI
+	VBROADCASTSS (SI), Y3
+	MOVQ         96(AX), SI
+	SHRQ         $0x01, SI
+	JNC          step7Even
+	VPMOVSXBD    (CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VSUBPS       Y3, Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y4, Y6, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  (DX), Y6, Y0
+	VPMOVSXBD    8(CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VSUBPS       Y3, Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y4, Y6, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  32(DX), Y6, Y1
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000010, CX
+
+step7Even:
+	TESTQ SI, SI
+	JZ    step7Done
+
+step7:
+	VPMOVSXBD    (CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VSUBPS       Y3, Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y4, Y6, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  (DX), Y6, Y0
+	VPMOVSXBD    8(CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VSUBPS       Y3, Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y4, Y6, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  32(DX), Y6, Y1
+	VPMOVSXBD    16(CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VSUBPS       Y3, Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y4, Y6, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  64(DX), Y6, Y0
+	VPMOVSXBD    24(CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VSUBPS       Y3, Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y4, Y6, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  96(DX), Y6, Y1
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000020, CX
+	DECQ         SI
+	JNZ          step7
+
+step7Done:
+	ADDQ $0x00000004, BX
+	DECQ 88(AX)
+	JNZ  block7
 
 done:
 	MOVQ         (AX), CX
@@ -2252,24 +2782,49 @@ TEXT ·dot1x2I8AVX2(SB), NOSPLIT, $0-8
 	MOVQ   a+0(FP), AX
 	MOVQ   32(AX), CX
 	MOVQ   24(AX), DX
-	MOVQ   104(AX), BX
-	MOVQ   16(AX), SI
+	MOVQ   16(AX), BX
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
-	MOVQ   64(AX), DI
-	MOVQ   72(AX), R8
+	MOVQ   64(AX), SI
+	MOVQ   72(AX), DI
 	CMPL   120(AX), $0x00000000
 	JNE    mode1
 
 block0:
-	VBROADCASTSS (DI), Y4
-	VBROADCASTSS (DI)(R8*1), Y5
-	MOVQ         96(AX), R9
+	VBROADCASTSS (SI), Y4
+	VBROADCASTSS (SI)(DI*1), Y5
+	MOVQ         96(AX), R8
+	SHRQ         $0x01, R8
+	JNC          step0Even
+	VMOVUPS      (BX), Y6
+	VPMOVSXBD    (DX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y4, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y0
+	VPMOVSXBD    (DX)(CX*1), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y5, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y2
+	VMOVUPS      32(BX), Y6
+	VPMOVSXBD    8(DX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y4, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y1
+	VPMOVSXBD    8(DX)(CX*1), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y5, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y3
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000010, DX
+
+step0Even:
+	TESTQ R8, R8
+	JZ    step0Done
 
 step0:
-	VMOVUPS     (SI), Y6
+	VMOVUPS     (BX), Y6
 	VPMOVSXBD   (DX), Y7
 	VCVTDQ2PS   Y7, Y7
 	VMULPS      Y4, Y7, Y7
@@ -2278,7 +2833,7 @@ step0:
 	VCVTDQ2PS   Y7, Y7
 	VMULPS      Y5, Y7, Y7
 	VFMADD231PS Y6, Y7, Y2
-	VMOVUPS     32(SI), Y6
+	VMOVUPS     32(BX), Y6
 	VPMOVSXBD   8(DX), Y7
 	VCVTDQ2PS   Y7, Y7
 	VMULPS      Y4, Y7, Y7
@@ -2287,26 +2842,80 @@ step0:
 	VCVTDQ2PS   Y7, Y7
 	VMULPS      Y5, Y7, Y7
 	VFMADD231PS Y6, Y7, Y3
-	ADDQ        $0x00000040, SI
-	ADDQ        BX, DX
-	DECQ        R9
+	VMOVUPS     64(BX), Y6
+	VPMOVSXBD   16(DX), Y7
+	VCVTDQ2PS   Y7, Y7
+	VMULPS      Y4, Y7, Y7
+	VFMADD231PS Y6, Y7, Y0
+	VPMOVSXBD   16(DX)(CX*1), Y7
+	VCVTDQ2PS   Y7, Y7
+	VMULPS      Y5, Y7, Y7
+	VFMADD231PS Y6, Y7, Y2
+	VMOVUPS     96(BX), Y6
+	VPMOVSXBD   24(DX), Y7
+	VCVTDQ2PS   Y7, Y7
+	VMULPS      Y4, Y7, Y7
+	VFMADD231PS Y6, Y7, Y1
+	VPMOVSXBD   24(DX)(CX*1), Y7
+	VCVTDQ2PS   Y7, Y7
+	VMULPS      Y5, Y7, Y7
+	VFMADD231PS Y6, Y7, Y3
+	ADDQ        $0x00000080, BX
+	ADDQ        $0x00000020, DX
+	DECQ        R8
 	JNZ         step0
-	ADDQ        $0x00000004, DI
-	DECQ        88(AX)
-	JNZ         block0
-	JMP         done
+
+step0Done:
+	ADDQ $0x00000004, SI
+	DECQ 88(AX)
+	JNZ  block0
+	JMP  done
 
 mode1:
 	CMPL 120(AX), $0x00000004
 	JNE  mode2
 
 block1:
-	VBROADCASTSS (DI), Y4
-	VBROADCASTSS (DI)(R8*1), Y5
-	MOVQ         96(AX), R9
+	VBROADCASTSS (SI), Y4
+	VBROADCASTSS (SI)(DI*1), Y5
+	MOVQ         96(AX), R8
+	SHRQ         $0x01, R8
+	JNC          step1Even
+	VMOVUPS      (BX), Y6
+	VPMOVSXBD    (DX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y4, Y7, Y7
+	VCVTPS2PH    $0x00, Y7, X7
+	VCVTPH2PS    X7, Y7
+	VFMADD231PS  Y6, Y7, Y0
+	VPMOVSXBD    (DX)(CX*1), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y5, Y7, Y7
+	VCVTPS2PH    $0x00, Y7, X7
+	VCVTPH2PS    X7, Y7
+	VFMADD231PS  Y6, Y7, Y2
+	VMOVUPS      32(BX), Y6
+	VPMOVSXBD    8(DX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y4, Y7, Y7
+	VCVTPS2PH    $0x00, Y7, X7
+	VCVTPH2PS    X7, Y7
+	VFMADD231PS  Y6, Y7, Y1
+	VPMOVSXBD    8(DX)(CX*1), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y5, Y7, Y7
+	VCVTPS2PH    $0x00, Y7, X7
+	VCVTPH2PS    X7, Y7
+	VFMADD231PS  Y6, Y7, Y3
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000010, DX
+
+step1Even:
+	TESTQ R8, R8
+	JZ    step1Done
 
 step1:
-	VMOVUPS     (SI), Y6
+	VMOVUPS     (BX), Y6
 	VPMOVSXBD   (DX), Y7
 	VCVTDQ2PS   Y7, Y7
 	VMULPS      Y4, Y7, Y7
@@ -2319,7 +2928,7 @@ step1:
 	VCVTPS2PH   $0x00, Y7, X7
 	VCVTPH2PS   X7, Y7
 	VFMADD231PS Y6, Y7, Y2
-	VMOVUPS     32(SI), Y6
+	VMOVUPS     32(BX), Y6
 	VPMOVSXBD   8(DX), Y7
 	VCVTDQ2PS   Y7, Y7
 	VMULPS      Y4, Y7, Y7
@@ -2332,30 +2941,88 @@ step1:
 	VCVTPS2PH   $0x00, Y7, X7
 	VCVTPH2PS   X7, Y7
 	VFMADD231PS Y6, Y7, Y3
-	ADDQ        $0x00000040, SI
-	ADDQ        BX, DX
-	DECQ        R9
+	VMOVUPS     64(BX), Y6
+	VPMOVSXBD   16(DX), Y7
+	VCVTDQ2PS   Y7, Y7
+	VMULPS      Y4, Y7, Y7
+	VCVTPS2PH   $0x00, Y7, X7
+	VCVTPH2PS   X7, Y7
+	VFMADD231PS Y6, Y7, Y0
+	VPMOVSXBD   16(DX)(CX*1), Y7
+	VCVTDQ2PS   Y7, Y7
+	VMULPS      Y5, Y7, Y7
+	VCVTPS2PH   $0x00, Y7, X7
+	VCVTPH2PS   X7, Y7
+	VFMADD231PS Y6, Y7, Y2
+	VMOVUPS     96(BX), Y6
+	VPMOVSXBD   24(DX), Y7
+	VCVTDQ2PS   Y7, Y7
+	VMULPS      Y4, Y7, Y7
+	VCVTPS2PH   $0x00, Y7, X7
+	VCVTPH2PS   X7, Y7
+	VFMADD231PS Y6, Y7, Y1
+	VPMOVSXBD   24(DX)(CX*1), Y7
+	VCVTDQ2PS   Y7, Y7
+	VMULPS      Y5, Y7, Y7
+	VCVTPS2PH   $0x00, Y7, X7
+	VCVTPH2PS   X7, Y7
+	VFMADD231PS Y6, Y7, Y3
+	ADDQ        $0x00000080, BX
+	ADDQ        $0x00000020, DX
+	DECQ        R8
 	JNZ         step1
-	ADDQ        $0x00000004, DI
-	DECQ        88(AX)
-	JNZ         block1
-	JMP         done
+
+step1Done:
+	ADDQ $0x00000004, SI
+	DECQ 88(AX)
+	JNZ  block1
+	JMP  done
 
 mode2:
 	CMPL 120(AX), $0x00000001
 	JNE  mode3
 
 block2:
-	VBROADCASTSS (DI), Y4
-	MOVQ         DI, R9
-	ADDQ         80(AX), R9
-	VBROADCASTSS (R9), Y6
-	VBROADCASTSS (DI)(R8*1), Y5
-	VBROADCASTSS (R9)(R8*1), Y7
-	MOVQ         96(AX), R9
+	VBROADCASTSS (SI), Y4
+	MOVQ         SI, R8
+	ADDQ         80(AX), R8
+	VBROADCASTSS (R8), Y6
+	VBROADCASTSS (SI)(DI*1), Y5
+	VBROADCASTSS (R8)(DI*1), Y7
+	MOVQ         96(AX), R8
+	SHRQ         $0x01, R8
+	JNC          step2Even
+	VMOVUPS      (BX), Y8
+	VPMOVSXBD    (DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VSUBPS       Y6, Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VFMADD231PS  Y8, Y9, Y0
+	VPMOVSXBD    (DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VSUBPS       Y7, Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VFMADD231PS  Y8, Y9, Y2
+	VMOVUPS      32(BX), Y8
+	VPMOVSXBD    8(DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VSUBPS       Y6, Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VFMADD231PS  Y8, Y9, Y1
+	VPMOVSXBD    8(DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VSUBPS       Y7, Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VFMADD231PS  Y8, Y9, Y3
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000010, DX
+
+step2Even:
+	TESTQ R8, R8
+	JZ    step2Done
 
 step2:
-	VMOVUPS     (SI), Y8
+	VMOVUPS     (BX), Y8
 	VPMOVSXBD   (DX), Y9
 	VCVTDQ2PS   Y9, Y9
 	VSUBPS      Y6, Y9, Y9
@@ -2366,7 +3033,7 @@ step2:
 	VSUBPS      Y7, Y9, Y9
 	VMULPS      Y5, Y9, Y9
 	VFMADD231PS Y8, Y9, Y2
-	VMOVUPS     32(SI), Y8
+	VMOVUPS     32(BX), Y8
 	VPMOVSXBD   8(DX), Y9
 	VCVTDQ2PS   Y9, Y9
 	VSUBPS      Y6, Y9, Y9
@@ -2377,30 +3044,92 @@ step2:
 	VSUBPS      Y7, Y9, Y9
 	VMULPS      Y5, Y9, Y9
 	VFMADD231PS Y8, Y9, Y3
-	ADDQ        $0x00000040, SI
-	ADDQ        BX, DX
-	DECQ        R9
+	VMOVUPS     64(BX), Y8
+	VPMOVSXBD   16(DX), Y9
+	VCVTDQ2PS   Y9, Y9
+	VSUBPS      Y6, Y9, Y9
+	VMULPS      Y4, Y9, Y9
+	VFMADD231PS Y8, Y9, Y0
+	VPMOVSXBD   16(DX)(CX*1), Y9
+	VCVTDQ2PS   Y9, Y9
+	VSUBPS      Y7, Y9, Y9
+	VMULPS      Y5, Y9, Y9
+	VFMADD231PS Y8, Y9, Y2
+	VMOVUPS     96(BX), Y8
+	VPMOVSXBD   24(DX), Y9
+	VCVTDQ2PS   Y9, Y9
+	VSUBPS      Y6, Y9, Y9
+	VMULPS      Y4, Y9, Y9
+	VFMADD231PS Y8, Y9, Y1
+	VPMOVSXBD   24(DX)(CX*1), Y9
+	VCVTDQ2PS   Y9, Y9
+	VSUBPS      Y7, Y9, Y9
+	VMULPS      Y5, Y9, Y9
+	VFMADD231PS Y8, Y9, Y3
+	ADDQ        $0x00000080, BX
+	ADDQ        $0x00000020, DX
+	DECQ        R8
 	JNZ         step2
-	ADDQ        $0x00000004, DI
-	DECQ        88(AX)
-	JNZ         block2
-	JMP         done
+
+step2Done:
+	ADDQ $0x00000004, SI
+	DECQ 88(AX)
+	JNZ  block2
+	JMP  done
 
 mode3:
 	CMPL 120(AX), $0x00000005
 	JNE  mode4
 
 block3:
-	VBROADCASTSS (DI), Y4
-	MOVQ         DI, R9
-	ADDQ         80(AX), R9
-	VBROADCASTSS (R9), Y6
-	VBROADCASTSS (DI)(R8*1), Y5
-	VBROADCASTSS (R9)(R8*1), Y7
-	MOVQ         96(AX), R9
+	VBROADCASTSS (SI), Y4
+	MOVQ         SI, R8
+	ADDQ         80(AX), R8
+	VBROADCASTSS (R8), Y6
+	VBROADCASTSS (SI)(DI*1), Y5
+	VBROADCASTSS (R8)(DI*1), Y7
+	MOVQ         96(AX), R8
+	SHRQ         $0x01, R8
+	JNC          step3Even
+	VMOVUPS      (BX), Y8
+	VPMOVSXBD    (DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VSUBPS       Y6, Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VCVTPS2PH    $0x00, Y9, X9
+	VCVTPH2PS    X9, Y9
+	VFMADD231PS  Y8, Y9, Y0
+	VPMOVSXBD    (DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VSUBPS       Y7, Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VCVTPS2PH    $0x00, Y9, X9
+	VCVTPH2PS    X9, Y9
+	VFMADD231PS  Y8, Y9, Y2
+	VMOVUPS      32(BX), Y8
+	VPMOVSXBD    8(DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VSUBPS       Y6, Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VCVTPS2PH    $0x00, Y9, X9
+	VCVTPH2PS    X9, Y9
+	VFMADD231PS  Y8, Y9, Y1
+	VPMOVSXBD    8(DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VSUBPS       Y7, Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VCVTPS2PH    $0x00, Y9, X9
+	VCVTPH2PS    X9, Y9
+	VFMADD231PS  Y8, Y9, Y3
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000010, DX
+
+step3Even:
+	TESTQ R8, R8
+	JZ    step3Done
 
 step3:
-	VMOVUPS     (SI), Y8
+	VMOVUPS     (BX), Y8
 	VPMOVSXBD   (DX), Y9
 	VCVTDQ2PS   Y9, Y9
 	VSUBPS      Y6, Y9, Y9
@@ -2415,7 +3144,7 @@ step3:
 	VCVTPS2PH   $0x00, Y9, X9
 	VCVTPH2PS   X9, Y9
 	VFMADD231PS Y8, Y9, Y2
-	VMOVUPS     32(SI), Y8
+	VMOVUPS     32(BX), Y8
 	VPMOVSXBD   8(DX), Y9
 	VCVTDQ2PS   Y9, Y9
 	VSUBPS      Y6, Y9, Y9
@@ -2430,30 +3159,62 @@ step3:
 	VCVTPS2PH   $0x00, Y9, X9
 	VCVTPH2PS   X9, Y9
 	VFMADD231PS Y8, Y9, Y3
-	ADDQ        $0x00000040, SI
-	ADDQ        BX, DX
-	DECQ        R9
+	VMOVUPS     64(BX), Y8
+	VPMOVSXBD   16(DX), Y9
+	VCVTDQ2PS   Y9, Y9
+	VSUBPS      Y6, Y9, Y9
+	VMULPS      Y4, Y9, Y9
+	VCVTPS2PH   $0x00, Y9, X9
+	VCVTPH2PS   X9, Y9
+	VFMADD231PS Y8, Y9, Y0
+	VPMOVSXBD   16(DX)(CX*1), Y9
+	VCVTDQ2PS   Y9, Y9
+	VSUBPS      Y7, Y9, Y9
+	VMULPS      Y5, Y9, Y9
+	VCVTPS2PH   $0x00, Y9, X9
+	VCVTPH2PS   X9, Y9
+	VFMADD231PS Y8, Y9, Y2
+	VMOVUPS     96(BX), Y8
+	VPMOVSXBD   24(DX), Y9
+	VCVTDQ2PS   Y9, Y9
+	VSUBPS      Y6, Y9, Y9
+	VMULPS      Y4, Y9, Y9
+	VCVTPS2PH   $0x00, Y9, X9
+	VCVTPH2PS   X9, Y9
+	VFMADD231PS Y8, Y9, Y1
+	VPMOVSXBD   24(DX)(CX*1), Y9
+	VCVTDQ2PS   Y9, Y9
+	VSUBPS      Y7, Y9, Y9
+	VMULPS      Y5, Y9, Y9
+	VCVTPS2PH   $0x00, Y9, X9
+	VCVTPH2PS   X9, Y9
+	VFMADD231PS Y8, Y9, Y3
+	ADDQ        $0x00000080, BX
+	ADDQ        $0x00000020, DX
+	DECQ        R8
 	JNZ         step3
-	ADDQ        $0x00000004, DI
-	DECQ        88(AX)
-	JNZ         block3
-	JMP         done
+
+step3Done:
+	ADDQ $0x00000004, SI
+	DECQ 88(AX)
+	JNZ  block3
+	JMP  done
 
 mode4:
 	CMPL         120(AX), $0x00000010
 	JNE          mode5
-	MOVQ         136(AX), R9
-	VBROADCASTSS (R9), Y6
-	VBROADCASTSS 4(R9), Y7
-	VBROADCASTSS 8(R9), Y8
+	MOVQ         136(AX), R8
+	VBROADCASTSS (R8), Y6
+	VBROADCASTSS 4(R8), Y7
+	VBROADCASTSS 8(R8), Y8
 
 block4:
-	VBROADCASTSS (DI), Y4
-	VBROADCASTSS (DI)(R8*1), Y5
-	MOVQ         96(AX), R9
-
-step4:
-	VMOVUPS      (SI), Y9
+	VBROADCASTSS (SI), Y4
+	VBROADCASTSS (SI)(DI*1), Y5
+	MOVQ         96(AX), R8
+	SHRQ         $0x01, R8
+	JNC          step4Even
+	VMOVUPS      (BX), Y9
 	VPMOVSXBD    (DX), Y10
 	VCVTDQ2PS    Y10, Y10
 	VMULPS       Y4, Y10, Y10
@@ -2470,7 +3231,7 @@ step4:
 	VFMADD231PS  Y8, Y11, Y10
 	VFNMADD231PS Y8, Y11, Y10
 	VFMADD231PS  Y9, Y10, Y2
-	VMOVUPS      32(SI), Y9
+	VMOVUPS      32(BX), Y9
 	VPMOVSXBD    8(DX), Y10
 	VCVTDQ2PS    Y10, Y10
 	VMULPS       Y4, Y10, Y10
@@ -2487,32 +3248,112 @@ step4:
 	VFMADD231PS  Y8, Y11, Y10
 	VFNMADD231PS Y8, Y11, Y10
 	VFMADD231PS  Y9, Y10, Y3
-	ADDQ         $0x00000040, SI
-	ADDQ         BX, DX
-	DECQ         R9
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000010, DX
+
+step4Even:
+	TESTQ R8, R8
+	JZ    step4Done
+
+step4:
+	VMOVUPS      (BX), Y9
+	VPMOVSXBD    (DX), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y4, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y0
+	VPMOVSXBD    (DX)(CX*1), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y5, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y2
+	VMOVUPS      32(BX), Y9
+	VPMOVSXBD    8(DX), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y4, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y1
+	VPMOVSXBD    8(DX)(CX*1), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y5, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y3
+	VMOVUPS      64(BX), Y9
+	VPMOVSXBD    16(DX), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y4, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y0
+	VPMOVSXBD    16(DX)(CX*1), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y5, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y2
+	VMOVUPS      96(BX), Y9
+	VPMOVSXBD    24(DX), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y4, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y1
+	VPMOVSXBD    24(DX)(CX*1), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y5, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y3
+	ADDQ         $0x00000080, BX
+	ADDQ         $0x00000020, DX
+	DECQ         R8
 	JNZ          step4
-	ADDQ         $0x00000004, DI
-	DECQ         88(AX)
-	JNZ          block4
-	JMP          done
+
+step4Done:
+	ADDQ $0x00000004, SI
+	DECQ 88(AX)
+	JNZ  block4
+	JMP  done
 
 mode5:
-	MOVQ         136(AX), R9
-	VBROADCASTSS (R9), Y8
-	VBROADCASTSS 4(R9), Y9
-	VBROADCASTSS 8(R9), Y10
+	CMPL         120(AX), $0x00000011
+	JNE          mode6
+	MOVQ         136(AX), R8
+	VBROADCASTSS (R8), Y8
+	VBROADCASTSS 4(R8), Y9
+	VBROADCASTSS 8(R8), Y10
 
 block5:
-	VBROADCASTSS (DI), Y4
-	MOVQ         DI, R9
-	ADDQ         80(AX), R9
-	VBROADCASTSS (R9), Y6
-	VBROADCASTSS (DI)(R8*1), Y5
-	VBROADCASTSS (R9)(R8*1), Y7
-	MOVQ         96(AX), R9
-
-step5:
-	VMOVUPS      (SI), Y11
+	VBROADCASTSS (SI), Y4
+	MOVQ         SI, R8
+	ADDQ         80(AX), R8
+	VBROADCASTSS (R8), Y6
+	VBROADCASTSS (SI)(DI*1), Y5
+	VBROADCASTSS (R8)(DI*1), Y7
+	MOVQ         96(AX), R8
+	SHRQ         $0x01, R8
+	JNC          step5Even
+	VMOVUPS      (BX), Y11
 	VPMOVSXBD    (DX), Y12
 	VCVTDQ2PS    Y12, Y12
 	VSUBPS       Y6, Y12, Y12
@@ -2531,7 +3372,7 @@ step5:
 	VFMADD231PS  Y10, Y13, Y12
 	VFNMADD231PS Y10, Y13, Y12
 	VFMADD231PS  Y11, Y12, Y2
-	VMOVUPS      32(SI), Y11
+	VMOVUPS      32(BX), Y11
 	VPMOVSXBD    8(DX), Y12
 	VCVTDQ2PS    Y12, Y12
 	VSUBPS       Y6, Y12, Y12
@@ -2550,13 +3391,359 @@ step5:
 	VFMADD231PS  Y10, Y13, Y12
 	VFNMADD231PS Y10, Y13, Y12
 	VFMADD231PS  Y11, Y12, Y3
-	ADDQ         $0x00000040, SI
-	ADDQ         BX, DX
-	DECQ         R9
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000010, DX
+
+step5Even:
+	TESTQ R8, R8
+	JZ    step5Done
+
+step5:
+	VMOVUPS      (BX), Y11
+	VPMOVSXBD    (DX), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y6, Y12, Y12
+	VMULPS       Y4, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y0
+	VPMOVSXBD    (DX)(CX*1), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y7, Y12, Y12
+	VMULPS       Y5, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y2
+	VMOVUPS      32(BX), Y11
+	VPMOVSXBD    8(DX), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y6, Y12, Y12
+	VMULPS       Y4, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y1
+	VPMOVSXBD    8(DX)(CX*1), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y7, Y12, Y12
+	VMULPS       Y5, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y3
+	VMOVUPS      64(BX), Y11
+	VPMOVSXBD    16(DX), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y6, Y12, Y12
+	VMULPS       Y4, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y0
+	VPMOVSXBD    16(DX)(CX*1), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y7, Y12, Y12
+	VMULPS       Y5, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y2
+	VMOVUPS      96(BX), Y11
+	VPMOVSXBD    24(DX), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y6, Y12, Y12
+	VMULPS       Y4, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y1
+	VPMOVSXBD    24(DX)(CX*1), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y7, Y12, Y12
+	VMULPS       Y5, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y3
+	ADDQ         $0x00000080, BX
+	ADDQ         $0x00000020, DX
+	DECQ         R8
 	JNZ          step5
-	ADDQ         $0x00000004, DI
-	DECQ         88(AX)
-	JNZ          block5
+
+step5Done:
+	ADDQ $0x00000004, SI
+	DECQ 88(AX)
+	JNZ  block5
+	JMP  done
+
+mode6:
+	CMPL         120(AX), $0x00000020
+	JNE          mode7
+	MOVQ         136(AX), R8
+	VBROADCASTSS (R8), Y6
+	VBROADCASTSS 4(R8), Y4
+	VBROADCASTSS 8(R8), Y7
+
+block6:
+	VBROADCASTSS (SI), Y4
+	VBROADCASTSS (SI)(DI*1), Y5
+	MOVQ         96(AX), R8
+	SHRQ         $0x01, R8
+	JNC          step6Even
+	VMOVUPS      (BX), Y8
+	VPMOVSXBD    (DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y0
+	VPMOVSXBD    (DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y2
+	VMOVUPS      32(BX), Y8
+	VPMOVSXBD    8(DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y1
+	VPMOVSXBD    8(DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y3
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000010, DX
+
+step6Even:
+	TESTQ R8, R8
+	JZ    step6Done
+
+step6:
+	VMOVUPS      (BX), Y8
+	VPMOVSXBD    (DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y0
+	VPMOVSXBD    (DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y2
+	VMOVUPS      32(BX), Y8
+	VPMOVSXBD    8(DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y1
+	VPMOVSXBD    8(DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y3
+	VMOVUPS      64(BX), Y8
+	VPMOVSXBD    16(DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y0
+	VPMOVSXBD    16(DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y2
+	VMOVUPS      96(BX), Y8
+	VPMOVSXBD    24(DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y1
+	VPMOVSXBD    24(DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y3
+	ADDQ         $0x00000080, BX
+	ADDQ         $0x00000020, DX
+	DECQ         R8
+	JNZ          step6
+
+step6Done:
+	ADDQ $0x00000004, SI
+	DECQ 88(AX)
+	JNZ  block6
+	JMP  done
+
+mode7:
+	MOVQ         136(AX), R8
+	VBROADCASTSS (R8), Y8
+	VBROADCASTSS 4(R8), Y4
+	VBROADCASTSS 8(R8), Y9
+
+block7:
+	VBROADCASTSS (SI), Y4
+	MOVQ         SI, R8
+	ADDQ         80(AX), R8
+	VBROADCASTSS (R8), Y6
+	VBROADCASTSS (SI)(DI*1), Y5
+	VBROADCASTSS (R8)(DI*1), Y7
+	MOVQ         96(AX), R8
+	SHRQ         $0x01, R8
+	JNC          step7Even
+	VMOVUPS      (BX), Y10
+	VPMOVSXBD    (DX), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y6, Y11, Y11
+	VMULPS       Y4, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y0
+	VPMOVSXBD    (DX)(CX*1), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y7, Y11, Y11
+	VMULPS       Y5, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y2
+	VMOVUPS      32(BX), Y10
+	VPMOVSXBD    8(DX), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y6, Y11, Y11
+	VMULPS       Y4, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y1
+	VPMOVSXBD    8(DX)(CX*1), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y7, Y11, Y11
+	VMULPS       Y5, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y3
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000010, DX
+
+step7Even:
+	TESTQ R8, R8
+	JZ    step7Done
+
+step7:
+	VMOVUPS      (BX), Y10
+	VPMOVSXBD    (DX), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y6, Y11, Y11
+	VMULPS       Y4, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y0
+	VPMOVSXBD    (DX)(CX*1), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y7, Y11, Y11
+	VMULPS       Y5, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y2
+	VMOVUPS      32(BX), Y10
+	VPMOVSXBD    8(DX), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y6, Y11, Y11
+	VMULPS       Y4, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y1
+	VPMOVSXBD    8(DX)(CX*1), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y7, Y11, Y11
+	VMULPS       Y5, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y3
+	VMOVUPS      64(BX), Y10
+	VPMOVSXBD    16(DX), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y6, Y11, Y11
+	VMULPS       Y4, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y0
+	VPMOVSXBD    16(DX)(CX*1), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y7, Y11, Y11
+	VMULPS       Y5, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y2
+	VMOVUPS      96(BX), Y10
+	VPMOVSXBD    24(DX), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y6, Y11, Y11
+	VMULPS       Y4, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y1
+	VPMOVSXBD    24(DX)(CX*1), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y7, Y11, Y11
+	VMULPS       Y5, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y3
+	ADDQ         $0x00000080, BX
+	ADDQ         $0x00000020, DX
+	DECQ         R8
+	JNZ          step7
+
+step7Done:
+	ADDQ $0x00000004, SI
+	DECQ 88(AX)
+	JNZ  block7
 
 done:
 	MOVQ         (AX), CX
@@ -2587,31 +3774,30 @@ TEXT ·decodeU8AVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ 32(AX), CX
 	MOVQ 24(AX), CX
-	MOVQ 104(AX), DX
-	MOVQ (AX), BX
-	MOVQ 64(AX), SI
-	MOVQ 72(AX), DI
+	MOVQ (AX), DX
+	MOVQ 64(AX), BX
+	MOVQ 72(AX), SI
 	CMPL 120(AX), $0x00000000
 	JNE  mode1
 
 block0:
-	VBROADCASTSS (SI), Y0
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y0
+	MOVQ         96(AX), SI
 
 step0:
 	VPMOVZXBD (CX), Y1
 	VCVTDQ2PS Y1, Y1
 	VMULPS    Y0, Y1, Y1
-	VMOVUPS   Y1, (BX)
+	VMOVUPS   Y1, (DX)
 	VPMOVZXBD 8(CX), Y1
 	VCVTDQ2PS Y1, Y1
 	VMULPS    Y0, Y1, Y1
-	VMOVUPS   Y1, 32(BX)
-	ADDQ      $0x00000040, BX
-	ADDQ      DX, CX
-	DECQ      DI
+	VMOVUPS   Y1, 32(DX)
+	ADDQ      $0x00000040, DX
+	ADDQ      $0x00000010, CX
+	DECQ      SI
 	JNZ       step0
-	ADDQ      $0x00000004, SI
+	ADDQ      $0x00000004, BX
 	DECQ      88(AX)
 	JNZ       block0
 	JMP       done
@@ -2621,8 +3807,8 @@ mode1:
 	JNE  mode2
 
 block1:
-	VBROADCASTSS (SI), Y0
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y0
+	MOVQ         96(AX), SI
 
 step1:
 	VPMOVZXBD (CX), Y1
@@ -2630,18 +3816,18 @@ step1:
 	VMULPS    Y0, Y1, Y1
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPH2PS X1, Y1
-	VMOVUPS   Y1, (BX)
+	VMOVUPS   Y1, (DX)
 	VPMOVZXBD 8(CX), Y1
 	VCVTDQ2PS Y1, Y1
 	VMULPS    Y0, Y1, Y1
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPH2PS X1, Y1
-	VMOVUPS   Y1, 32(BX)
-	ADDQ      $0x00000040, BX
-	ADDQ      DX, CX
-	DECQ      DI
+	VMOVUPS   Y1, 32(DX)
+	ADDQ      $0x00000040, DX
+	ADDQ      $0x00000010, CX
+	DECQ      SI
 	JNZ       step1
-	ADDQ      $0x00000004, SI
+	ADDQ      $0x00000004, BX
 	DECQ      88(AX)
 	JNZ       block1
 	JMP       done
@@ -2651,28 +3837,28 @@ mode2:
 	JNE  mode3
 
 block2:
-	VBROADCASTSS (SI), Y0
-	MOVQ         SI, DI
-	ADDQ         80(AX), DI
-	VBROADCASTSS (DI), Y1
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y0
+	MOVQ         BX, SI
+	ADDQ         80(AX), SI
+	VBROADCASTSS (SI), Y1
+	MOVQ         96(AX), SI
 
 step2:
 	VPMOVZXBD (CX), Y2
 	VCVTDQ2PS Y2, Y2
 	VSUBPS    Y1, Y2, Y2
 	VMULPS    Y0, Y2, Y2
-	VMOVUPS   Y2, (BX)
+	VMOVUPS   Y2, (DX)
 	VPMOVZXBD 8(CX), Y2
 	VCVTDQ2PS Y2, Y2
 	VSUBPS    Y1, Y2, Y2
 	VMULPS    Y0, Y2, Y2
-	VMOVUPS   Y2, 32(BX)
-	ADDQ      $0x00000040, BX
-	ADDQ      DX, CX
-	DECQ      DI
+	VMOVUPS   Y2, 32(DX)
+	ADDQ      $0x00000040, DX
+	ADDQ      $0x00000010, CX
+	DECQ      SI
 	JNZ       step2
-	ADDQ      $0x00000004, SI
+	ADDQ      $0x00000004, BX
 	DECQ      88(AX)
 	JNZ       block2
 	JMP       done
@@ -2682,11 +3868,11 @@ mode3:
 	JNE  mode4
 
 block3:
-	VBROADCASTSS (SI), Y0
-	MOVQ         SI, DI
-	ADDQ         80(AX), DI
-	VBROADCASTSS (DI), Y1
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y0
+	MOVQ         BX, SI
+	ADDQ         80(AX), SI
+	VBROADCASTSS (SI), Y1
+	MOVQ         96(AX), SI
 
 step3:
 	VPMOVZXBD (CX), Y2
@@ -2695,19 +3881,19 @@ step3:
 	VMULPS    Y0, Y2, Y2
 	VCVTPS2PH $0x00, Y2, X2
 	VCVTPH2PS X2, Y2
-	VMOVUPS   Y2, (BX)
+	VMOVUPS   Y2, (DX)
 	VPMOVZXBD 8(CX), Y2
 	VCVTDQ2PS Y2, Y2
 	VSUBPS    Y1, Y2, Y2
 	VMULPS    Y0, Y2, Y2
 	VCVTPS2PH $0x00, Y2, X2
 	VCVTPH2PS X2, Y2
-	VMOVUPS   Y2, 32(BX)
-	ADDQ      $0x00000040, BX
-	ADDQ      DX, CX
-	DECQ      DI
+	VMOVUPS   Y2, 32(DX)
+	ADDQ      $0x00000040, DX
+	ADDQ      $0x00000010, CX
+	DECQ      SI
 	JNZ       step3
-	ADDQ      $0x00000004, SI
+	ADDQ      $0x00000004, BX
 	DECQ      88(AX)
 	JNZ       block3
 	JMP       done
@@ -2717,28 +3903,28 @@ mode4:
 	JNE  mode5
 
 block4:
-	VBROADCASTSS (SI), Y0
-	MOVQ         SI, DI
-	ADDQ         80(AX), DI
-	VBROADCASTSS (DI), Y1
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y0
+	MOVQ         BX, SI
+	ADDQ         80(AX), SI
+	VBROADCASTSS (SI), Y1
+	MOVQ         96(AX), SI
 
 step4:
 	VPMOVZXBD (CX), Y2
 	VCVTDQ2PS Y2, Y2
 	VMULPS    Y0, Y2, Y2
 	VADDPS    Y1, Y2, Y2
-	VMOVUPS   Y2, (BX)
+	VMOVUPS   Y2, (DX)
 	VPMOVZXBD 8(CX), Y2
 	VCVTDQ2PS Y2, Y2
 	VMULPS    Y0, Y2, Y2
 	VADDPS    Y1, Y2, Y2
-	VMOVUPS   Y2, 32(BX)
-	ADDQ      $0x00000040, BX
-	ADDQ      DX, CX
-	DECQ      DI
+	VMOVUPS   Y2, 32(DX)
+	ADDQ      $0x00000040, DX
+	ADDQ      $0x00000010, CX
+	DECQ      SI
 	JNZ       step4
-	ADDQ      $0x00000004, SI
+	ADDQ      $0x00000004, BX
 	DECQ      88(AX)
 	JNZ       block4
 	JMP       done
@@ -2748,11 +3934,11 @@ mode5:
 	JNE  mode6
 
 block5:
-	VBROADCASTSS (SI), Y0
-	MOVQ         SI, DI
-	ADDQ         80(AX), DI
-	VBROADCASTSS (DI), Y1
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y0
+	MOVQ         BX, SI
+	ADDQ         80(AX), SI
+	VBROADCASTSS (SI), Y1
+	MOVQ         96(AX), SI
 
 step5:
 	VPMOVZXBD (CX), Y2
@@ -2763,7 +3949,7 @@ step5:
 	VADDPS    Y1, Y2, Y2
 	VCVTPS2PH $0x00, Y2, X2
 	VCVTPH2PS X2, Y2
-	VMOVUPS   Y2, (BX)
+	VMOVUPS   Y2, (DX)
 	VPMOVZXBD 8(CX), Y2
 	VCVTDQ2PS Y2, Y2
 	VMULPS    Y0, Y2, Y2
@@ -2772,33 +3958,33 @@ step5:
 	VADDPS    Y1, Y2, Y2
 	VCVTPS2PH $0x00, Y2, X2
 	VCVTPH2PS X2, Y2
-	VMOVUPS   Y2, 32(BX)
-	ADDQ      $0x00000040, BX
-	ADDQ      DX, CX
-	DECQ      DI
+	VMOVUPS   Y2, 32(DX)
+	ADDQ      $0x00000040, DX
+	ADDQ      $0x00000010, CX
+	DECQ      SI
 	JNZ       step5
-	ADDQ      $0x00000004, SI
+	ADDQ      $0x00000004, BX
 	DECQ      88(AX)
 	JNZ       block5
 	JMP       done
 
 mode6:
-	MOVL         $0x00000001, DI
-	VMOVD        DI, X0
+	MOVL         $0x00000001, SI
+	VMOVD        SI, X0
 	VBROADCASTSS X0, Y2
-	MOVL         $0x00007fff, DI
-	VMOVD        DI, X0
+	MOVL         $0x00007fff, SI
+	VMOVD        SI, X0
 	VBROADCASTSS X0, Y3
-	MOVL         $0xffff0000, DI
-	VMOVD        DI, X0
+	MOVL         $0xffff0000, SI
+	VMOVD        SI, X0
 	VBROADCASTSS X0, Y4
 
 block6:
-	VBROADCASTSS (SI), Y0
-	MOVQ         SI, DI
-	ADDQ         80(AX), DI
-	VBROADCASTSS (DI), Y1
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y0
+	MOVQ         BX, SI
+	ADDQ         80(AX), SI
+	VBROADCASTSS (SI), Y1
+	MOVQ         96(AX), SI
 
 step6:
 	VPMOVZXBD (CX), Y5
@@ -2815,7 +4001,7 @@ step6:
 	VPADDD    Y3, Y6, Y6
 	VPADDD    Y6, Y5, Y5
 	VPAND     Y4, Y5, Y5
-	VMOVUPS   Y5, (BX)
+	VMOVUPS   Y5, (DX)
 	VPMOVZXBD 8(CX), Y5
 	VCVTDQ2PS Y5, Y5
 	VMULPS    Y0, Y5, Y5
@@ -2830,12 +4016,12 @@ step6:
 	VPADDD    Y3, Y6, Y6
 	VPADDD    Y6, Y5, Y5
 	VPAND     Y4, Y5, Y5
-	VMOVUPS   Y5, 32(BX)
-	ADDQ      $0x00000040, BX
-	ADDQ      DX, CX
-	DECQ      DI
+	VMOVUPS   Y5, 32(DX)
+	ADDQ      $0x00000040, DX
+	ADDQ      $0x00000010, CX
+	DECQ      SI
 	JNZ       step6
-	ADDQ      $0x00000004, SI
+	ADDQ      $0x00000004, BX
 	DECQ      88(AX)
 	JNZ       block6
 
@@ -2849,44 +4035,89 @@ TEXT ·dot1x1U8AVX2(SB), NOSPLIT, $0-8
 	MOVQ   a+0(FP), AX
 	MOVQ   32(AX), CX
 	MOVQ   24(AX), CX
-	MOVQ   104(AX), DX
-	MOVQ   16(AX), BX
+	MOVQ   16(AX), DX
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
-	MOVQ   64(AX), SI
-	MOVQ   72(AX), DI
+	MOVQ   64(AX), BX
+	MOVQ   72(AX), SI
 	CMPL   120(AX), $0x00000000
 	JNE    mode1
 
 block0:
-	VBROADCASTSS (SI), Y2
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y2
+	MOVQ         96(AX), SI
+	SHRQ         $0x01, SI
+	JNC          step0Even
+	VPMOVZXBD    (CX), Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VFMADD231PS  (DX), Y3, Y0
+	VPMOVZXBD    8(CX), Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VFMADD231PS  32(DX), Y3, Y1
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000010, CX
+
+step0Even:
+	TESTQ SI, SI
+	JZ    step0Done
 
 step0:
 	VPMOVZXBD   (CX), Y3
 	VCVTDQ2PS   Y3, Y3
 	VMULPS      Y2, Y3, Y3
-	VFMADD231PS (BX), Y3, Y0
+	VFMADD231PS (DX), Y3, Y0
 	VPMOVZXBD   8(CX), Y3
 	VCVTDQ2PS   Y3, Y3
 	VMULPS      Y2, Y3, Y3
-	VFMADD231PS 32(BX), Y3, Y1
-	ADDQ        $0x00000040, BX
-	ADDQ        DX, CX
-	DECQ        DI
+	VFMADD231PS 32(DX), Y3, Y1
+	VPMOVZXBD   16(CX), Y3
+	VCVTDQ2PS   Y3, Y3
+	VMULPS      Y2, Y3, Y3
+	VFMADD231PS 64(DX), Y3, Y0
+	VPMOVZXBD   24(CX), Y3
+	VCVTDQ2PS   Y3, Y3
+	VMULPS      Y2, Y3, Y3
+	VFMADD231PS 96(DX), Y3, Y1
+	ADDQ        $0x00000080, DX
+	ADDQ        $0x00000020, CX
+	DECQ        SI
 	JNZ         step0
-	ADDQ        $0x00000004, SI
-	DECQ        88(AX)
-	JNZ         block0
-	JMP         done
+
+step0Done:
+	ADDQ $0x00000004, BX
+	DECQ 88(AX)
+	JNZ  block0
+	JMP  done
 
 mode1:
 	CMPL 120(AX), $0x00000004
 	JNE  mode2
 
 block1:
-	VBROADCASTSS (SI), Y2
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y2
+	MOVQ         96(AX), SI
+	SHRQ         $0x01, SI
+	JNC          step1Even
+	VPMOVZXBD    (CX), Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VCVTPS2PH    $0x00, Y3, X3
+	VCVTPH2PS    X3, Y3
+	VFMADD231PS  (DX), Y3, Y0
+	VPMOVZXBD    8(CX), Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VCVTPS2PH    $0x00, Y3, X3
+	VCVTPH2PS    X3, Y3
+	VFMADD231PS  32(DX), Y3, Y1
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000010, CX
+
+step1Even:
+	TESTQ SI, SI
+	JZ    step1Done
 
 step1:
 	VPMOVZXBD   (CX), Y3
@@ -2894,63 +4125,129 @@ step1:
 	VMULPS      Y2, Y3, Y3
 	VCVTPS2PH   $0x00, Y3, X3
 	VCVTPH2PS   X3, Y3
-	VFMADD231PS (BX), Y3, Y0
+	VFMADD231PS (DX), Y3, Y0
 	VPMOVZXBD   8(CX), Y3
 	VCVTDQ2PS   Y3, Y3
 	VMULPS      Y2, Y3, Y3
 	VCVTPS2PH   $0x00, Y3, X3
 	VCVTPH2PS   X3, Y3
-	VFMADD231PS 32(BX), Y3, Y1
-	ADDQ        $0x00000040, BX
-	ADDQ        DX, CX
-	DECQ        DI
+	VFMADD231PS 32(DX), Y3, Y1
+	VPMOVZXBD   16(CX), Y3
+	VCVTDQ2PS   Y3, Y3
+	VMULPS      Y2, Y3, Y3
+	VCVTPS2PH   $0x00, Y3, X3
+	VCVTPH2PS   X3, Y3
+	VFMADD231PS 64(DX), Y3, Y0
+	VPMOVZXBD   24(CX), Y3
+	VCVTDQ2PS   Y3, Y3
+	VMULPS      Y2, Y3, Y3
+	VCVTPS2PH   $0x00, Y3, X3
+	VCVTPH2PS   X3, Y3
+	VFMADD231PS 96(DX), Y3, Y1
+	ADDQ        $0x00000080, DX
+	ADDQ        $0x00000020, CX
+	DECQ        SI
 	JNZ         step1
-	ADDQ        $0x00000004, SI
-	DECQ        88(AX)
-	JNZ         block1
-	JMP         done
+
+step1Done:
+	ADDQ $0x00000004, BX
+	DECQ 88(AX)
+	JNZ  block1
+	JMP  done
 
 mode2:
 	CMPL 120(AX), $0x00000001
 	JNE  mode3
 
 block2:
-	VBROADCASTSS (SI), Y2
-	MOVQ         SI, DI
-	ADDQ         80(AX), DI
-	VBROADCASTSS (DI), Y3
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y2
+	MOVQ         BX, SI
+	ADDQ         80(AX), SI
+	VBROADCASTSS (SI), Y3
+	MOVQ         96(AX), SI
+	SHRQ         $0x01, SI
+	JNC          step2Even
+	VPMOVZXBD    (CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VSUBPS       Y3, Y4, Y4
+	VMULPS       Y2, Y4, Y4
+	VFMADD231PS  (DX), Y4, Y0
+	VPMOVZXBD    8(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VSUBPS       Y3, Y4, Y4
+	VMULPS       Y2, Y4, Y4
+	VFMADD231PS  32(DX), Y4, Y1
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000010, CX
+
+step2Even:
+	TESTQ SI, SI
+	JZ    step2Done
 
 step2:
 	VPMOVZXBD   (CX), Y4
 	VCVTDQ2PS   Y4, Y4
 	VSUBPS      Y3, Y4, Y4
 	VMULPS      Y2, Y4, Y4
-	VFMADD231PS (BX), Y4, Y0
+	VFMADD231PS (DX), Y4, Y0
 	VPMOVZXBD   8(CX), Y4
 	VCVTDQ2PS   Y4, Y4
 	VSUBPS      Y3, Y4, Y4
 	VMULPS      Y2, Y4, Y4
-	VFMADD231PS 32(BX), Y4, Y1
-	ADDQ        $0x00000040, BX
-	ADDQ        DX, CX
-	DECQ        DI
+	VFMADD231PS 32(DX), Y4, Y1
+	VPMOVZXBD   16(CX), Y4
+	VCVTDQ2PS   Y4, Y4
+	VSUBPS      Y3, Y4, Y4
+	VMULPS      Y2, Y4, Y4
+	VFMADD231PS 64(DX), Y4, Y0
+	VPMOVZXBD   24(CX), Y4
+	VCVTDQ2PS   Y4, Y4
+	VSUBPS      Y3, Y4, Y4
+	VMULPS      Y2, Y4, Y4
+	VFMADD231PS 96(DX), Y4, Y1
+	ADDQ        $0x00000080, DX
+	ADDQ        $0x00000020, CX
+	DECQ        SI
 	JNZ         step2
-	ADDQ        $0x00000004, SI
-	DECQ        88(AX)
-	JNZ         block2
-	JMP         done
+
+step2Done:
+	ADDQ $0x00000004, BX
+	DECQ 88(AX)
+	JNZ  block2
+	JMP  done
 
 mode3:
 	CMPL 120(AX), $0x00000005
 	JNE  mode4
 
 block3:
-	VBROADCASTSS (SI), Y2
-	MOVQ         SI, DI
-	ADDQ         80(AX), DI
-	VBROADCASTSS (DI), Y3
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y2
+	MOVQ         BX, SI
+	ADDQ         80(AX), SI
+	VBROADCASTSS (SI), Y3
+	MOVQ         96(AX), SI
+	SHRQ         $0x01, SI
+	JNC          step3Even
+	VPMOVZXBD    (CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VSUBPS       Y3, Y4, Y4
+	VMULPS       Y2, Y4, Y4
+	VCVTPS2PH    $0x00, Y4, X4
+	VCVTPH2PS    X4, Y4
+	VFMADD231PS  (DX), Y4, Y0
+	VPMOVZXBD    8(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VSUBPS       Y3, Y4, Y4
+	VMULPS       Y2, Y4, Y4
+	VCVTPS2PH    $0x00, Y4, X4
+	VCVTPH2PS    X4, Y4
+	VFMADD231PS  32(DX), Y4, Y1
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000010, CX
+
+step3Even:
+	TESTQ SI, SI
+	JZ    step3Done
 
 step3:
 	VPMOVZXBD   (CX), Y4
@@ -2959,34 +4256,74 @@ step3:
 	VMULPS      Y2, Y4, Y4
 	VCVTPS2PH   $0x00, Y4, X4
 	VCVTPH2PS   X4, Y4
-	VFMADD231PS (BX), Y4, Y0
+	VFMADD231PS (DX), Y4, Y0
 	VPMOVZXBD   8(CX), Y4
 	VCVTDQ2PS   Y4, Y4
 	VSUBPS      Y3, Y4, Y4
 	VMULPS      Y2, Y4, Y4
 	VCVTPS2PH   $0x00, Y4, X4
 	VCVTPH2PS   X4, Y4
-	VFMADD231PS 32(BX), Y4, Y1
-	ADDQ        $0x00000040, BX
-	ADDQ        DX, CX
-	DECQ        DI
+	VFMADD231PS 32(DX), Y4, Y1
+	VPMOVZXBD   16(CX), Y4
+	VCVTDQ2PS   Y4, Y4
+	VSUBPS      Y3, Y4, Y4
+	VMULPS      Y2, Y4, Y4
+	VCVTPS2PH   $0x00, Y4, X4
+	VCVTPH2PS   X4, Y4
+	VFMADD231PS 64(DX), Y4, Y0
+	VPMOVZXBD   24(CX), Y4
+	VCVTDQ2PS   Y4, Y4
+	VSUBPS      Y3, Y4, Y4
+	VMULPS      Y2, Y4, Y4
+	VCVTPS2PH   $0x00, Y4, X4
+	VCVTPH2PS   X4, Y4
+	VFMADD231PS 96(DX), Y4, Y1
+	ADDQ        $0x00000080, DX
+	ADDQ        $0x00000020, CX
+	DECQ        SI
 	JNZ         step3
-	ADDQ        $0x00000004, SI
-	DECQ        88(AX)
-	JNZ         block3
-	JMP         done
+
+step3Done:
+	ADDQ $0x00000004, BX
+	DECQ 88(AX)
+	JNZ  block3
+	JMP  done
 
 mode4:
 	CMPL         120(AX), $0x00000010
 	JNE          mode5
-	MOVQ         136(AX), DI
-	VBROADCASTSS (DI), Y3
-	VBROADCASTSS 4(DI), Y4
-	VBROADCASTSS 8(DI), Y5
+	MOVQ         136(AX), SI
+	VBROADCASTSS (SI), Y3
+	VBROADCASTSS 4(SI), Y4
+	VBROADCASTSS 8(SI), Y5
 
 block4:
-	VBROADCASTSS (SI), Y2
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y2
+	MOVQ         96(AX), SI
+	SHRQ         $0x01, SI
+	JNC          step4Even
+	VPMOVZXBD    (CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y3, Y6, Y7
+	VMAXPS       Y4, Y7, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  (DX), Y6, Y0
+	VPMOVZXBD    8(CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y3, Y6, Y7
+	VMAXPS       Y4, Y7, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  32(DX), Y6, Y1
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000010, CX
+
+step4Even:
+	TESTQ SI, SI
+	JZ    step4Done
 
 step4:
 	VPMOVZXBD    (CX), Y6
@@ -2996,7 +4333,7 @@ step4:
 	VMAXPS       Y4, Y7, Y7
 	VFMADD231PS  Y5, Y7, Y6
 	VFNMADD231PS Y5, Y7, Y6
-	VFMADD231PS  (BX), Y6, Y0
+	VFMADD231PS  (DX), Y6, Y0
 	VPMOVZXBD    8(CX), Y6
 	VCVTDQ2PS    Y6, Y6
 	VMULPS       Y2, Y6, Y6
@@ -3004,30 +4341,74 @@ step4:
 	VMAXPS       Y4, Y7, Y7
 	VFMADD231PS  Y5, Y7, Y6
 	VFNMADD231PS Y5, Y7, Y6
-	VFMADD231PS  32(BX), Y6, Y1
-	ADDQ         $0x00000040, BX
-	ADDQ         DX, CX
-	DECQ         DI
+	VFMADD231PS  32(DX), Y6, Y1
+	VPMOVZXBD    16(CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y3, Y6, Y7
+	VMAXPS       Y4, Y7, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  64(DX), Y6, Y0
+	VPMOVZXBD    24(CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y3, Y6, Y7
+	VMAXPS       Y4, Y7, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  96(DX), Y6, Y1
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000020, CX
+	DECQ         SI
 	JNZ          step4
-	ADDQ         $0x00000004, SI
-	DECQ         88(AX)
-	JNZ          block4
-	JMP          done
+
+step4Done:
+	ADDQ $0x00000004, BX
+	DECQ 88(AX)
+	JNZ  block4
+	JMP  done
 
 mode5:
 	CMPL         120(AX), $0x00000011
 	JNE          mode6
-	MOVQ         136(AX), DI
-	VBROADCASTSS (DI), Y4
-	VBROADCASTSS 4(DI), Y5
-	VBROADCASTSS 8(DI), Y6
+	MOVQ         136(AX), SI
+	VBROADCASTSS (SI), Y4
+	VBROADCASTSS 4(SI), Y5
+	VBROADCASTSS 8(SI), Y6
 
 block5:
-	VBROADCASTSS (SI), Y2
-	MOVQ         SI, DI
-	ADDQ         80(AX), DI
-	VBROADCASTSS (DI), Y3
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y2
+	MOVQ         BX, SI
+	ADDQ         80(AX), SI
+	VBROADCASTSS (SI), Y3
+	MOVQ         96(AX), SI
+	SHRQ         $0x01, SI
+	JNC          step5Even
+	VPMOVZXBD    (CX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VSUBPS       Y3, Y7, Y7
+	VMULPS       Y2, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VFMADD231PS  (DX), Y7, Y0
+	VPMOVZXBD    8(CX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VSUBPS       Y3, Y7, Y7
+	VMULPS       Y2, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VFMADD231PS  32(DX), Y7, Y1
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000010, CX
+
+step5Even:
+	TESTQ SI, SI
+	JZ    step5Done
 
 step5:
 	VPMOVZXBD    (CX), Y7
@@ -3038,7 +4419,7 @@ step5:
 	VMAXPS       Y5, Y8, Y8
 	VFMADD231PS  Y6, Y8, Y7
 	VFNMADD231PS Y6, Y8, Y7
-	VFMADD231PS  (BX), Y7, Y0
+	VFMADD231PS  (DX), Y7, Y0
 	VPMOVZXBD    8(CX), Y7
 	VCVTDQ2PS    Y7, Y7
 	VSUBPS       Y3, Y7, Y7
@@ -3047,59 +4428,292 @@ step5:
 	VMAXPS       Y5, Y8, Y8
 	VFMADD231PS  Y6, Y8, Y7
 	VFNMADD231PS Y6, Y8, Y7
-	VFMADD231PS  32(BX), Y7, Y1
-	ADDQ         $0x00000040, BX
-	ADDQ         DX, CX
-	DECQ         DI
+	VFMADD231PS  32(DX), Y7, Y1
+	VPMOVZXBD    16(CX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VSUBPS       Y3, Y7, Y7
+	VMULPS       Y2, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VFMADD231PS  64(DX), Y7, Y0
+	VPMOVZXBD    24(CX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VSUBPS       Y3, Y7, Y7
+	VMULPS       Y2, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VFMADD231PS  96(DX), Y7, Y1
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000020, CX
+	DECQ         SI
 	JNZ          step5
-	ADDQ         $0x00000004, SI
-	DECQ         88(AX)
-	JNZ          block5
-	JMP          done
+
+step5Done:
+	ADDQ $0x00000004, BX
+	DECQ 88(AX)
+	JNZ  block5
+	JMP  done
 
 mode6:
-	CMPL 120(AX), $0x00000002
-	JNE  mode7
+	CMPL         120(AX), $0x00000020
+	JNE          mode7
+	MOVQ         136(AX), SI
+	VBROADCASTSS (SI), Y3
+	VBROADCASTSS 4(SI), Y2
+	VBROADCASTSS 8(SI), Y4
 
 block6:
-	VBROADCASTSS (SI), Y2
-	MOVQ         SI, DI
-	ADDQ         80(AX), DI
-	VBROADCASTSS (DI), Y3
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y2
+	MOVQ         96(AX), SI
+	SHRQ         $0x01, SI
+	JNC          step6Even
+	VPMOVZXBD    (CX), Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y2, Y5, Y5
+	VPAND        Y3, Y5, Y6
+	VFMADD231PS  Y4, Y6, Y5
+	VFNMADD231PS Y4, Y6, Y5
+	VFMADD231PS  (DX), Y5, Y0
+	VPMOVZXBD    8(CX), Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y2, Y5, Y5
+	VPAND        Y3, Y5, Y6
+	VFMADD231PS  Y4, Y6, Y5
+	VFNMADD231PS Y4, Y6, Y5
+	VFMADD231PS  32(DX), Y5, Y1
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000010, CX
+
+step6Even:
+	TESTQ SI, SI
+	JZ    step6Done
 
 step6:
-	VPMOVZXBD   (CX), Y4
-	VCVTDQ2PS   Y4, Y4
-	VMULPS      Y2, Y4, Y4
-	VADDPS      Y3, Y4, Y4
-	VFMADD231PS (BX), Y4, Y0
-	VPMOVZXBD   8(CX), Y4
-	VCVTDQ2PS   Y4, Y4
-	VMULPS      Y2, Y4, Y4
-	VADDPS      Y3, Y4, Y4
-	VFMADD231PS 32(BX), Y4, Y1
-	ADDQ        $0x00000040, BX
-	ADDQ        DX, CX
-	DECQ        DI
-	JNZ         step6
-	ADDQ        $0x00000004, SI
-	DECQ        88(AX)
-	JNZ         block6
-	JMP         done
+	VPMOVZXBD    (CX), Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y2, Y5, Y5
+	VPAND        Y3, Y5, Y6
+	VFMADD231PS  Y4, Y6, Y5
+	VFNMADD231PS Y4, Y6, Y5
+	VFMADD231PS  (DX), Y5, Y0
+	VPMOVZXBD    8(CX), Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y2, Y5, Y5
+	VPAND        Y3, Y5, Y6
+	VFMADD231PS  Y4, Y6, Y5
+	VFNMADD231PS Y4, Y6, Y5
+	VFMADD231PS  32(DX), Y5, Y1
+	VPMOVZXBD    16(CX), Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y2, Y5, Y5
+	VPAND        Y3, Y5, Y6
+	VFMADD231PS  Y4, Y6, Y5
+	VFNMADD231PS Y4, Y6, Y5
+	VFMADD231PS  64(DX), Y5, Y0
+	VPMOVZXBD    24(CX), Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y2, Y5, Y5
+	VPAND        Y3, Y5, Y6
+	VFMADD231PS  Y4, Y6, Y5
+	VFNMADD231PS Y4, Y6, Y5
+	VFMADD231PS  96(DX), Y5, Y1
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000020, CX
+	DECQ         SI
+	JNZ          step6
+
+step6Done:
+	ADDQ $0x00000004, BX
+	DECQ 88(AX)
+	JNZ  block6
+	JMP  done
 
 mode7:
-	CMPL 120(AX), $0x00000006
-	JNE  mode8
+	CMPL         120(AX), $0x00000021
+	JNE          mode8
+	MOVQ         136(AX), SI
+	VBROADCASTSS (SI), Y4
+	VBROADCASTSS 4(SI), Y2
+	VBROADCASTSS 8(SI), Y5
 
 block7:
-	VBROADCASTSS (SI), Y2
-	MOVQ         SI, DI
-	ADDQ         80(AX), DI
-	VBROADCASTSS (DI), Y3
-	MOVQ         96(AX), DI
+	VBROADCASTSS (BX), Y2
+	MOVQ         BX, SI
+	ADDQ         80(AX), SI
+	VBROADCASTSS (SI), Y3
+	MOVQ         96(AX), SI
+	SHRQ         $0x01, SI
+	JNC          step7Even
+	VPMOVZXBD    (CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VSUBPS       Y3, Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y4, Y6, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  (DX), Y6, Y0
+	VPMOVZXBD    8(CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VSUBPS       Y3, Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y4, Y6, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  32(DX), Y6, Y1
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000010, CX
+
+step7Even:
+	TESTQ SI, SI
+	JZ    step7Done
 
 step7:
+	VPMOVZXBD    (CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VSUBPS       Y3, Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y4, Y6, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  (DX), Y6, Y0
+	VPMOVZXBD    8(CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VSUBPS       Y3, Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y4, Y6, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  32(DX), Y6, Y1
+	VPMOVZXBD    16(CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VSUBPS       Y3, Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y4, Y6, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  64(DX), Y6, Y0
+	VPMOVZXBD    24(CX), Y6
+	VCVTDQ2PS    Y6, Y6
+	VSUBPS       Y3, Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VPAND        Y4, Y6, Y7
+	VFMADD231PS  Y5, Y7, Y6
+	VFNMADD231PS Y5, Y7, Y6
+	VFMADD231PS  96(DX), Y6, Y1
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000020, CX
+	DECQ         SI
+	JNZ          step7
+
+step7Done:
+	ADDQ $0x00000004, BX
+	DECQ 88(AX)
+	JNZ  block7
+	JMP  done
+
+mode8:
+	CMPL 120(AX), $0x00000002
+	JNE  mode9
+
+block8:
+	VBROADCASTSS (BX), Y2
+	MOVQ         BX, SI
+	ADDQ         80(AX), SI
+	VBROADCASTSS (SI), Y3
+	MOVQ         96(AX), SI
+	SHRQ         $0x01, SI
+	JNC          step8Even
+	VPMOVZXBD    (CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y2, Y4, Y4
+	VADDPS       Y3, Y4, Y4
+	VFMADD231PS  (DX), Y4, Y0
+	VPMOVZXBD    8(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y2, Y4, Y4
+	VADDPS       Y3, Y4, Y4
+	VFMADD231PS  32(DX), Y4, Y1
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000010, CX
+
+step8Even:
+	TESTQ SI, SI
+	JZ    step8Done
+
+step8:
+	VPMOVZXBD   (CX), Y4
+	VCVTDQ2PS   Y4, Y4
+	VMULPS      Y2, Y4, Y4
+	VADDPS      Y3, Y4, Y4
+	VFMADD231PS (DX), Y4, Y0
+	VPMOVZXBD   8(CX), Y4
+	VCVTDQ2PS   Y4, Y4
+	VMULPS      Y2, Y4, Y4
+	VADDPS      Y3, Y4, Y4
+	VFMADD231PS 32(DX), Y4, Y1
+	VPMOVZXBD   16(CX), Y4
+	VCVTDQ2PS   Y4, Y4
+	VMULPS      Y2, Y4, Y4
+	VADDPS      Y3, Y4, Y4
+	VFMADD231PS 64(DX), Y4, Y0
+	VPMOVZXBD   24(CX), Y4
+	VCVTDQ2PS   Y4, Y4
+	VMULPS      Y2, Y4, Y4
+	VADDPS      Y3, Y4, Y4
+	VFMADD231PS 96(DX), Y4, Y1
+	ADDQ        $0x00000080, DX
+	ADDQ        $0x00000020, CX
+	DECQ        SI
+	JNZ         step8
+
+step8Done:
+	ADDQ $0x00000004, BX
+	DECQ 88(AX)
+	JNZ  block8
+	JMP  done
+
+mode9:
+	CMPL 120(AX), $0x00000006
+	JNE  mode10
+
+block9:
+	VBROADCASTSS (BX), Y2
+	MOVQ         BX, SI
+	ADDQ         80(AX), SI
+	VBROADCASTSS (SI), Y3
+	MOVQ         96(AX), SI
+	SHRQ         $0x01, SI
+	JNC          step9Even
+	VPMOVZXBD    (CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y2, Y4, Y4
+	VCVTPS2PH    $0x00, Y4, X4
+	VCVTPH2PS    X4, Y4
+	VADDPS       Y3, Y4, Y4
+	VCVTPS2PH    $0x00, Y4, X4
+	VCVTPH2PS    X4, Y4
+	VFMADD231PS  (DX), Y4, Y0
+	VPMOVZXBD    8(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y2, Y4, Y4
+	VCVTPS2PH    $0x00, Y4, X4
+	VCVTPH2PS    X4, Y4
+	VADDPS       Y3, Y4, Y4
+	VCVTPS2PH    $0x00, Y4, X4
+	VCVTPH2PS    X4, Y4
+	VFMADD231PS  32(DX), Y4, Y1
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000010, CX
+
+step9Even:
+	TESTQ SI, SI
+	JZ    step9Done
+
+step9:
 	VPMOVZXBD   (CX), Y4
 	VCVTDQ2PS   Y4, Y4
 	VMULPS      Y2, Y4, Y4
@@ -3108,7 +4722,7 @@ step7:
 	VADDPS      Y3, Y4, Y4
 	VCVTPS2PH   $0x00, Y4, X4
 	VCVTPH2PS   X4, Y4
-	VFMADD231PS (BX), Y4, Y0
+	VFMADD231PS (DX), Y4, Y0
 	VPMOVZXBD   8(CX), Y4
 	VCVTDQ2PS   Y4, Y4
 	VMULPS      Y2, Y4, Y4
@@ -3117,37 +4731,95 @@ step7:
 	VADDPS      Y3, Y4, Y4
 	VCVTPS2PH   $0x00, Y4, X4
 	VCVTPH2PS   X4, Y4
-	VFMADD231PS 32(BX), Y4, Y1
-	ADDQ        $0x00000040, BX
-	ADDQ        DX, CX
-	DECQ        DI
-	JNZ         step7
-	ADDQ        $0x00000004, SI
-	DECQ        88(AX)
-	JNZ         block7
-	JMP         done
+	VFMADD231PS 32(DX), Y4, Y1
+	VPMOVZXBD   16(CX), Y4
+	VCVTDQ2PS   Y4, Y4
+	VMULPS      Y2, Y4, Y4
+	VCVTPS2PH   $0x00, Y4, X4
+	VCVTPH2PS   X4, Y4
+	VADDPS      Y3, Y4, Y4
+	VCVTPS2PH   $0x00, Y4, X4
+	VCVTPH2PS   X4, Y4
+	VFMADD231PS 64(DX), Y4, Y0
+	VPMOVZXBD   24(CX), Y4
+	VCVTDQ2PS   Y4, Y4
+	VMULPS      Y2, Y4, Y4
+	VCVTPS2PH   $0x00, Y4, X4
+	VCVTPH2PS   X4, Y4
+	VADDPS      Y3, Y4, Y4
+	VCVTPS2PH   $0x00, Y4, X4
+	VCVTPH2PS   X4, Y4
+	VFMADD231PS 96(DX), Y4, Y1
+	ADDQ        $0x00000080, DX
+	ADDQ        $0x00000020, CX
+	DECQ        SI
+	JNZ         step9
 
-mode8:
+step9Done:
+	ADDQ $0x00000004, BX
+	DECQ 88(AX)
+	JNZ  block9
+	JMP  done
+
+mode10:
 	CMPL         120(AX), $0x0000000a
-	JNE          mode9
-	MOVL         $0x00000001, DI
-	VMOVD        DI, X2
+	JNE          mode11
+	MOVL         $0x00000001, SI
+	VMOVD        SI, X2
 	VBROADCASTSS X2, Y4
-	MOVL         $0x00007fff, DI
-	VMOVD        DI, X2
+	MOVL         $0x00007fff, SI
+	VMOVD        SI, X2
 	VBROADCASTSS X2, Y5
-	MOVL         $0xffff0000, DI
-	VMOVD        DI, X2
+	MOVL         $0xffff0000, SI
+	VMOVD        SI, X2
 	VBROADCASTSS X2, Y6
 
-block8:
-	VBROADCASTSS (SI), Y2
-	MOVQ         SI, DI
-	ADDQ         80(AX), DI
-	VBROADCASTSS (DI), Y3
-	MOVQ         96(AX), DI
+block10:
+	VBROADCASTSS (BX), Y2
+	MOVQ         BX, SI
+	ADDQ         80(AX), SI
+	VBROADCASTSS (SI), Y3
+	MOVQ         96(AX), SI
+	SHRQ         $0x01, SI
+	JNC          step10Even
+	VPMOVZXBD    (CX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y2, Y7, Y7
+	VPSRLD       $0x10, Y7, Y8
+	VPAND        Y4, Y8, Y8
+	VPADDD       Y5, Y8, Y8
+	VPADDD       Y8, Y7, Y7
+	VPAND        Y6, Y7, Y7
+	VADDPS       Y3, Y7, Y7
+	VPSRLD       $0x10, Y7, Y8
+	VPAND        Y4, Y8, Y8
+	VPADDD       Y5, Y8, Y8
+	VPADDD       Y8, Y7, Y7
+	VPAND        Y6, Y7, Y7
+	VFMADD231PS  (DX), Y7, Y0
+	VPMOVZXBD    8(CX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y2, Y7, Y7
+	VPSRLD       $0x10, Y7, Y8
+	VPAND        Y4, Y8, Y8
+	VPADDD       Y5, Y8, Y8
+	VPADDD       Y8, Y7, Y7
+	VPAND        Y6, Y7, Y7
+	VADDPS       Y3, Y7, Y7
+	VPSRLD       $0x10, Y7, Y8
+	VPAND        Y4, Y8, Y8
+	VPADDD       Y5, Y8, Y8
+	VPADDD       Y8, Y7, Y7
+	VPAND        Y6, Y7, Y7
+	VFMADD231PS  32(DX), Y7, Y1
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000010, CX
 
-step8:
+step10Even:
+	TESTQ SI, SI
+	JZ    step10Done
+
+step10:
 	VPMOVZXBD   (CX), Y7
 	VCVTDQ2PS   Y7, Y7
 	VMULPS      Y2, Y7, Y7
@@ -3162,7 +4834,7 @@ step8:
 	VPADDD      Y5, Y8, Y8
 	VPADDD      Y8, Y7, Y7
 	VPAND       Y6, Y7, Y7
-	VFMADD231PS (BX), Y7, Y0
+	VFMADD231PS (DX), Y7, Y0
 	VPMOVZXBD   8(CX), Y7
 	VCVTDQ2PS   Y7, Y7
 	VMULPS      Y2, Y7, Y7
@@ -3177,30 +4849,62 @@ step8:
 	VPADDD      Y5, Y8, Y8
 	VPADDD      Y8, Y7, Y7
 	VPAND       Y6, Y7, Y7
-	VFMADD231PS 32(BX), Y7, Y1
-	ADDQ        $0x00000040, BX
-	ADDQ        DX, CX
-	DECQ        DI
-	JNZ         step8
-	ADDQ        $0x00000004, SI
-	DECQ        88(AX)
-	JNZ         block8
-	JMP         done
+	VFMADD231PS 32(DX), Y7, Y1
+	VPMOVZXBD   16(CX), Y7
+	VCVTDQ2PS   Y7, Y7
+	VMULPS      Y2, Y7, Y7
+	VPSRLD      $0x10, Y7, Y8
+	VPAND       Y4, Y8, Y8
+	VPADDD      Y5, Y8, Y8
+	VPADDD      Y8, Y7, Y7
+	VPAND       Y6, Y7, Y7
+	VADDPS      Y3, Y7, Y7
+	VPSRLD      $0x10, Y7, Y8
+	VPAND       Y4, Y8, Y8
+	VPADDD      Y5, Y8, Y8
+	VPADDD      Y8, Y7, Y7
+	VPAND       Y6, Y7, Y7
+	VFMADD231PS 64(DX), Y7, Y0
+	VPMOVZXBD   24(CX), Y7
+	VCVTDQ2PS   Y7, Y7
+	VMULPS      Y2, Y7, Y7
+	VPSRLD      $0x10, Y7, Y8
+	VPAND       Y4, Y8, Y8
+	VPADDD      Y5, Y8, Y8
+	VPADDD      Y8, Y7, Y7
+	VPAND       Y6, Y7, Y7
+	VADDPS      Y3, Y7, Y7
+	VPSRLD      $0x10, Y7, Y8
+	VPAND       Y4, Y8, Y8
+	VPADDD      Y5, Y8, Y8
+	VPADDD      Y8, Y7, Y7
+	VPAND       Y6, Y7, Y7
+	VFMADD231PS 96(DX), Y7, Y1
+	ADDQ        $0x00000080, DX
+	ADDQ        $0x00000020, CX
+	DECQ        SI
+	JNZ         step10
 
-mode9:
-	MOVQ         136(AX), DI
-	VBROADCASTSS (DI), Y4
-	VBROADCASTSS 4(DI), Y5
-	VBROADCASTSS 8(DI), Y6
+step10Done:
+	ADDQ $0x00000004, BX
+	DECQ 88(AX)
+	JNZ  block10
+	JMP  done
 
-block9:
-	VBROADCASTSS (SI), Y2
-	MOVQ         SI, DI
-	ADDQ         80(AX), DI
-	VBROADCASTSS (DI), Y3
-	MOVQ         96(AX), DI
+mode11:
+	MOVQ         136(AX), SI
+	VBROADCASTSS (SI), Y4
+	VBROADCASTSS 4(SI), Y5
+	VBROADCASTSS 8(SI), Y6
 
-step9:
+block11:
+	VBROADCASTSS (BX), Y2
+	MOVQ         BX, SI
+	ADDQ         80(AX), SI
+	VBROADCASTSS (SI), Y3
+	MOVQ         96(AX), SI
+	SHRQ         $0x01, SI
+	JNC          step11Even
 	VPMOVZXBD    (CX), Y7
 	VCVTDQ2PS    Y7, Y7
 	VMULPS       Y2, Y7, Y7
@@ -3213,7 +4917,7 @@ step9:
 	VMAXPS       Y5, Y8, Y8
 	VFMADD231PS  Y6, Y8, Y7
 	VFNMADD231PS Y6, Y8, Y7
-	VFMADD231PS  (BX), Y7, Y0
+	VFMADD231PS  (DX), Y7, Y0
 	VPMOVZXBD    8(CX), Y7
 	VCVTDQ2PS    Y7, Y7
 	VMULPS       Y2, Y7, Y7
@@ -3226,14 +4930,76 @@ step9:
 	VMAXPS       Y5, Y8, Y8
 	VFMADD231PS  Y6, Y8, Y7
 	VFNMADD231PS Y6, Y8, Y7
-	VFMADD231PS  32(BX), Y7, Y1
-	ADDQ         $0x00000040, BX
-	ADDQ         DX, CX
-	DECQ         DI
-	JNZ          step9
-	ADDQ         $0x00000004, SI
-	DECQ         88(AX)
-	JNZ          block9
+	VFMADD231PS  32(DX), Y7, Y1
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000010, CX
+
+step11Even:
+	TESTQ SI, SI
+	JZ    step11Done
+
+step11:
+	VPMOVZXBD    (CX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y2, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VADDPS       Y3, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VFMADD231PS  (DX), Y7, Y0
+	VPMOVZXBD    8(CX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y2, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VADDPS       Y3, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VFMADD231PS  32(DX), Y7, Y1
+	VPMOVZXBD    16(CX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y2, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VADDPS       Y3, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VFMADD231PS  64(DX), Y7, Y0
+	VPMOVZXBD    24(CX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y2, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VADDPS       Y3, Y7, Y7
+	VPAND        Y4, Y7, Y8
+	VMAXPS       Y5, Y8, Y8
+	VFMADD231PS  Y6, Y8, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VFMADD231PS  96(DX), Y7, Y1
+	ADDQ         $0x00000080, DX
+	ADDQ         $0x00000020, CX
+	DECQ         SI
+	JNZ          step11
+
+step11Done:
+	ADDQ $0x00000004, BX
+	DECQ 88(AX)
+	JNZ  block11
 
 done:
 	MOVQ         (AX), CX
@@ -3255,24 +5021,49 @@ TEXT ·dot1x2U8AVX2(SB), NOSPLIT, $0-8
 	MOVQ   a+0(FP), AX
 	MOVQ   32(AX), CX
 	MOVQ   24(AX), DX
-	MOVQ   104(AX), BX
-	MOVQ   16(AX), SI
+	MOVQ   16(AX), BX
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
-	MOVQ   64(AX), DI
-	MOVQ   72(AX), R8
+	MOVQ   64(AX), SI
+	MOVQ   72(AX), DI
 	CMPL   120(AX), $0x00000000
 	JNE    mode1
 
 block0:
-	VBROADCASTSS (DI), Y4
-	VBROADCASTSS (DI)(R8*1), Y5
-	MOVQ         96(AX), R9
+	VBROADCASTSS (SI), Y4
+	VBROADCASTSS (SI)(DI*1), Y5
+	MOVQ         96(AX), R8
+	SHRQ         $0x01, R8
+	JNC          step0Even
+	VMOVUPS      (BX), Y6
+	VPMOVZXBD    (DX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y4, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y0
+	VPMOVZXBD    (DX)(CX*1), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y5, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y2
+	VMOVUPS      32(BX), Y6
+	VPMOVZXBD    8(DX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y4, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y1
+	VPMOVZXBD    8(DX)(CX*1), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y5, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y3
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000010, DX
+
+step0Even:
+	TESTQ R8, R8
+	JZ    step0Done
 
 step0:
-	VMOVUPS     (SI), Y6
+	VMOVUPS     (BX), Y6
 	VPMOVZXBD   (DX), Y7
 	VCVTDQ2PS   Y7, Y7
 	VMULPS      Y4, Y7, Y7
@@ -3281,7 +5072,7 @@ step0:
 	VCVTDQ2PS   Y7, Y7
 	VMULPS      Y5, Y7, Y7
 	VFMADD231PS Y6, Y7, Y2
-	VMOVUPS     32(SI), Y6
+	VMOVUPS     32(BX), Y6
 	VPMOVZXBD   8(DX), Y7
 	VCVTDQ2PS   Y7, Y7
 	VMULPS      Y4, Y7, Y7
@@ -3290,26 +5081,80 @@ step0:
 	VCVTDQ2PS   Y7, Y7
 	VMULPS      Y5, Y7, Y7
 	VFMADD231PS Y6, Y7, Y3
-	ADDQ        $0x00000040, SI
-	ADDQ        BX, DX
-	DECQ        R9
+	VMOVUPS     64(BX), Y6
+	VPMOVZXBD   16(DX), Y7
+	VCVTDQ2PS   Y7, Y7
+	VMULPS      Y4, Y7, Y7
+	VFMADD231PS Y6, Y7, Y0
+	VPMOVZXBD   16(DX)(CX*1), Y7
+	VCVTDQ2PS   Y7, Y7
+	VMULPS      Y5, Y7, Y7
+	VFMADD231PS Y6, Y7, Y2
+	VMOVUPS     96(BX), Y6
+	VPMOVZXBD   24(DX), Y7
+	VCVTDQ2PS   Y7, Y7
+	VMULPS      Y4, Y7, Y7
+	VFMADD231PS Y6, Y7, Y1
+	VPMOVZXBD   24(DX)(CX*1), Y7
+	VCVTDQ2PS   Y7, Y7
+	VMULPS      Y5, Y7, Y7
+	VFMADD231PS Y6, Y7, Y3
+	ADDQ        $0x00000080, BX
+	ADDQ        $0x00000020, DX
+	DECQ        R8
 	JNZ         step0
-	ADDQ        $0x00000004, DI
-	DECQ        88(AX)
-	JNZ         block0
-	JMP         done
+
+step0Done:
+	ADDQ $0x00000004, SI
+	DECQ 88(AX)
+	JNZ  block0
+	JMP  done
 
 mode1:
 	CMPL 120(AX), $0x00000004
 	JNE  mode2
 
 block1:
-	VBROADCASTSS (DI), Y4
-	VBROADCASTSS (DI)(R8*1), Y5
-	MOVQ         96(AX), R9
+	VBROADCASTSS (SI), Y4
+	VBROADCASTSS (SI)(DI*1), Y5
+	MOVQ         96(AX), R8
+	SHRQ         $0x01, R8
+	JNC          step1Even
+	VMOVUPS      (BX), Y6
+	VPMOVZXBD    (DX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y4, Y7, Y7
+	VCVTPS2PH    $0x00, Y7, X7
+	VCVTPH2PS    X7, Y7
+	VFMADD231PS  Y6, Y7, Y0
+	VPMOVZXBD    (DX)(CX*1), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y5, Y7, Y7
+	VCVTPS2PH    $0x00, Y7, X7
+	VCVTPH2PS    X7, Y7
+	VFMADD231PS  Y6, Y7, Y2
+	VMOVUPS      32(BX), Y6
+	VPMOVZXBD    8(DX), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y4, Y7, Y7
+	VCVTPS2PH    $0x00, Y7, X7
+	VCVTPH2PS    X7, Y7
+	VFMADD231PS  Y6, Y7, Y1
+	VPMOVZXBD    8(DX)(CX*1), Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y5, Y7, Y7
+	VCVTPS2PH    $0x00, Y7, X7
+	VCVTPH2PS    X7, Y7
+	VFMADD231PS  Y6, Y7, Y3
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000010, DX
+
+step1Even:
+	TESTQ R8, R8
+	JZ    step1Done
 
 step1:
-	VMOVUPS     (SI), Y6
+	VMOVUPS     (BX), Y6
 	VPMOVZXBD   (DX), Y7
 	VCVTDQ2PS   Y7, Y7
 	VMULPS      Y4, Y7, Y7
@@ -3322,7 +5167,7 @@ step1:
 	VCVTPS2PH   $0x00, Y7, X7
 	VCVTPH2PS   X7, Y7
 	VFMADD231PS Y6, Y7, Y2
-	VMOVUPS     32(SI), Y6
+	VMOVUPS     32(BX), Y6
 	VPMOVZXBD   8(DX), Y7
 	VCVTDQ2PS   Y7, Y7
 	VMULPS      Y4, Y7, Y7
@@ -3335,30 +5180,88 @@ step1:
 	VCVTPS2PH   $0x00, Y7, X7
 	VCVTPH2PS   X7, Y7
 	VFMADD231PS Y6, Y7, Y3
-	ADDQ        $0x00000040, SI
-	ADDQ        BX, DX
-	DECQ        R9
+	VMOVUPS     64(BX), Y6
+	VPMOVZXBD   16(DX), Y7
+	VCVTDQ2PS   Y7, Y7
+	VMULPS      Y4, Y7, Y7
+	VCVTPS2PH   $0x00, Y7, X7
+	VCVTPH2PS   X7, Y7
+	VFMADD231PS Y6, Y7, Y0
+	VPMOVZXBD   16(DX)(CX*1), Y7
+	VCVTDQ2PS   Y7, Y7
+	VMULPS      Y5, Y7, Y7
+	VCVTPS2PH   $0x00, Y7, X7
+	VCVTPH2PS   X7, Y7
+	VFMADD231PS Y6, Y7, Y2
+	VMOVUPS     96(BX), Y6
+	VPMOVZXBD   24(DX), Y7
+	VCVTDQ2PS   Y7, Y7
+	VMULPS      Y4, Y7, Y7
+	VCVTPS2PH   $0x00, Y7, X7
+	VCVTPH2PS   X7, Y7
+	VFMADD231PS Y6, Y7, Y1
+	VPMOVZXBD   24(DX)(CX*1), Y7
+	VCVTDQ2PS   Y7, Y7
+	VMULPS      Y5, Y7, Y7
+	VCVTPS2PH   $0x00, Y7, X7
+	VCVTPH2PS   X7, Y7
+	VFMADD231PS Y6, Y7, Y3
+	ADDQ        $0x00000080, BX
+	ADDQ        $0x00000020, DX
+	DECQ        R8
 	JNZ         step1
-	ADDQ        $0x00000004, DI
-	DECQ        88(AX)
-	JNZ         block1
-	JMP         done
+
+step1Done:
+	ADDQ $0x00000004, SI
+	DECQ 88(AX)
+	JNZ  block1
+	JMP  done
 
 mode2:
 	CMPL 120(AX), $0x00000001
 	JNE  mode3
 
 block2:
-	VBROADCASTSS (DI), Y4
-	MOVQ         DI, R9
-	ADDQ         80(AX), R9
-	VBROADCASTSS (R9), Y6
-	VBROADCASTSS (DI)(R8*1), Y5
-	VBROADCASTSS (R9)(R8*1), Y7
-	MOVQ         96(AX), R9
+	VBROADCASTSS (SI), Y4
+	MOVQ         SI, R8
+	ADDQ         80(AX), R8
+	VBROADCASTSS (R8), Y6
+	VBROADCASTSS (SI)(DI*1), Y5
+	VBROADCASTSS (R8)(DI*1), Y7
+	MOVQ         96(AX), R8
+	SHRQ         $0x01, R8
+	JNC          step2Even
+	VMOVUPS      (BX), Y8
+	VPMOVZXBD    (DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VSUBPS       Y6, Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VFMADD231PS  Y8, Y9, Y0
+	VPMOVZXBD    (DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VSUBPS       Y7, Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VFMADD231PS  Y8, Y9, Y2
+	VMOVUPS      32(BX), Y8
+	VPMOVZXBD    8(DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VSUBPS       Y6, Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VFMADD231PS  Y8, Y9, Y1
+	VPMOVZXBD    8(DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VSUBPS       Y7, Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VFMADD231PS  Y8, Y9, Y3
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000010, DX
+
+step2Even:
+	TESTQ R8, R8
+	JZ    step2Done
 
 step2:
-	VMOVUPS     (SI), Y8
+	VMOVUPS     (BX), Y8
 	VPMOVZXBD   (DX), Y9
 	VCVTDQ2PS   Y9, Y9
 	VSUBPS      Y6, Y9, Y9
@@ -3369,7 +5272,7 @@ step2:
 	VSUBPS      Y7, Y9, Y9
 	VMULPS      Y5, Y9, Y9
 	VFMADD231PS Y8, Y9, Y2
-	VMOVUPS     32(SI), Y8
+	VMOVUPS     32(BX), Y8
 	VPMOVZXBD   8(DX), Y9
 	VCVTDQ2PS   Y9, Y9
 	VSUBPS      Y6, Y9, Y9
@@ -3380,30 +5283,92 @@ step2:
 	VSUBPS      Y7, Y9, Y9
 	VMULPS      Y5, Y9, Y9
 	VFMADD231PS Y8, Y9, Y3
-	ADDQ        $0x00000040, SI
-	ADDQ        BX, DX
-	DECQ        R9
+	VMOVUPS     64(BX), Y8
+	VPMOVZXBD   16(DX), Y9
+	VCVTDQ2PS   Y9, Y9
+	VSUBPS      Y6, Y9, Y9
+	VMULPS      Y4, Y9, Y9
+	VFMADD231PS Y8, Y9, Y0
+	VPMOVZXBD   16(DX)(CX*1), Y9
+	VCVTDQ2PS   Y9, Y9
+	VSUBPS      Y7, Y9, Y9
+	VMULPS      Y5, Y9, Y9
+	VFMADD231PS Y8, Y9, Y2
+	VMOVUPS     96(BX), Y8
+	VPMOVZXBD   24(DX), Y9
+	VCVTDQ2PS   Y9, Y9
+	VSUBPS      Y6, Y9, Y9
+	VMULPS      Y4, Y9, Y9
+	VFMADD231PS Y8, Y9, Y1
+	VPMOVZXBD   24(DX)(CX*1), Y9
+	VCVTDQ2PS   Y9, Y9
+	VSUBPS      Y7, Y9, Y9
+	VMULPS      Y5, Y9, Y9
+	VFMADD231PS Y8, Y9, Y3
+	ADDQ        $0x00000080, BX
+	ADDQ        $0x00000020, DX
+	DECQ        R8
 	JNZ         step2
-	ADDQ        $0x00000004, DI
-	DECQ        88(AX)
-	JNZ         block2
-	JMP         done
+
+step2Done:
+	ADDQ $0x00000004, SI
+	DECQ 88(AX)
+	JNZ  block2
+	JMP  done
 
 mode3:
 	CMPL 120(AX), $0x00000005
 	JNE  mode4
 
 block3:
-	VBROADCASTSS (DI), Y4
-	MOVQ         DI, R9
-	ADDQ         80(AX), R9
-	VBROADCASTSS (R9), Y6
-	VBROADCASTSS (DI)(R8*1), Y5
-	VBROADCASTSS (R9)(R8*1), Y7
-	MOVQ         96(AX), R9
+	VBROADCASTSS (SI), Y4
+	MOVQ         SI, R8
+	ADDQ         80(AX), R8
+	VBROADCASTSS (R8), Y6
+	VBROADCASTSS (SI)(DI*1), Y5
+	VBROADCASTSS (R8)(DI*1), Y7
+	MOVQ         96(AX), R8
+	SHRQ         $0x01, R8
+	JNC          step3Even
+	VMOVUPS      (BX), Y8
+	VPMOVZXBD    (DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VSUBPS       Y6, Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VCVTPS2PH    $0x00, Y9, X9
+	VCVTPH2PS    X9, Y9
+	VFMADD231PS  Y8, Y9, Y0
+	VPMOVZXBD    (DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VSUBPS       Y7, Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VCVTPS2PH    $0x00, Y9, X9
+	VCVTPH2PS    X9, Y9
+	VFMADD231PS  Y8, Y9, Y2
+	VMOVUPS      32(BX), Y8
+	VPMOVZXBD    8(DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VSUBPS       Y6, Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VCVTPS2PH    $0x00, Y9, X9
+	VCVTPH2PS    X9, Y9
+	VFMADD231PS  Y8, Y9, Y1
+	VPMOVZXBD    8(DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VSUBPS       Y7, Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VCVTPS2PH    $0x00, Y9, X9
+	VCVTPH2PS    X9, Y9
+	VFMADD231PS  Y8, Y9, Y3
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000010, DX
+
+step3Even:
+	TESTQ R8, R8
+	JZ    step3Done
 
 step3:
-	VMOVUPS     (SI), Y8
+	VMOVUPS     (BX), Y8
 	VPMOVZXBD   (DX), Y9
 	VCVTDQ2PS   Y9, Y9
 	VSUBPS      Y6, Y9, Y9
@@ -3418,7 +5383,7 @@ step3:
 	VCVTPS2PH   $0x00, Y9, X9
 	VCVTPH2PS   X9, Y9
 	VFMADD231PS Y8, Y9, Y2
-	VMOVUPS     32(SI), Y8
+	VMOVUPS     32(BX), Y8
 	VPMOVZXBD   8(DX), Y9
 	VCVTDQ2PS   Y9, Y9
 	VSUBPS      Y6, Y9, Y9
@@ -3433,30 +5398,62 @@ step3:
 	VCVTPS2PH   $0x00, Y9, X9
 	VCVTPH2PS   X9, Y9
 	VFMADD231PS Y8, Y9, Y3
-	ADDQ        $0x00000040, SI
-	ADDQ        BX, DX
-	DECQ        R9
+	VMOVUPS     64(BX), Y8
+	VPMOVZXBD   16(DX), Y9
+	VCVTDQ2PS   Y9, Y9
+	VSUBPS      Y6, Y9, Y9
+	VMULPS      Y4, Y9, Y9
+	VCVTPS2PH   $0x00, Y9, X9
+	VCVTPH2PS   X9, Y9
+	VFMADD231PS Y8, Y9, Y0
+	VPMOVZXBD   16(DX)(CX*1), Y9
+	VCVTDQ2PS   Y9, Y9
+	VSUBPS      Y7, Y9, Y9
+	VMULPS      Y5, Y9, Y9
+	VCVTPS2PH   $0x00, Y9, X9
+	VCVTPH2PS   X9, Y9
+	VFMADD231PS Y8, Y9, Y2
+	VMOVUPS     96(BX), Y8
+	VPMOVZXBD   24(DX), Y9
+	VCVTDQ2PS   Y9, Y9
+	VSUBPS      Y6, Y9, Y9
+	VMULPS      Y4, Y9, Y9
+	VCVTPS2PH   $0x00, Y9, X9
+	VCVTPH2PS   X9, Y9
+	VFMADD231PS Y8, Y9, Y1
+	VPMOVZXBD   24(DX)(CX*1), Y9
+	VCVTDQ2PS   Y9, Y9
+	VSUBPS      Y7, Y9, Y9
+	VMULPS      Y5, Y9, Y9
+	VCVTPS2PH   $0x00, Y9, X9
+	VCVTPH2PS   X9, Y9
+	VFMADD231PS Y8, Y9, Y3
+	ADDQ        $0x00000080, BX
+	ADDQ        $0x00000020, DX
+	DECQ        R8
 	JNZ         step3
-	ADDQ        $0x00000004, DI
-	DECQ        88(AX)
-	JNZ         block3
-	JMP         done
+
+step3Done:
+	ADDQ $0x00000004, SI
+	DECQ 88(AX)
+	JNZ  block3
+	JMP  done
 
 mode4:
 	CMPL         120(AX), $0x00000010
 	JNE          mode5
-	MOVQ         136(AX), R9
-	VBROADCASTSS (R9), Y6
-	VBROADCASTSS 4(R9), Y7
-	VBROADCASTSS 8(R9), Y8
+	MOVQ         136(AX), R8
+	VBROADCASTSS (R8), Y6
+	VBROADCASTSS 4(R8), Y7
+	VBROADCASTSS 8(R8), Y8
 
 block4:
-	VBROADCASTSS (DI), Y4
-	VBROADCASTSS (DI)(R8*1), Y5
-	MOVQ         96(AX), R9
-
-step4:
-	VMOVUPS      (SI), Y9
+	VBROADCASTSS (SI), Y4
+	VBROADCASTSS (SI)(DI*1), Y5
+	MOVQ         96(AX), R8
+	SHRQ         $0x01, R8
+	JNC          step4Even
+	VMOVUPS      (BX), Y9
 	VPMOVZXBD    (DX), Y10
 	VCVTDQ2PS    Y10, Y10
 	VMULPS       Y4, Y10, Y10
@@ -3473,7 +5470,7 @@ step4:
 	VFMADD231PS  Y8, Y11, Y10
 	VFNMADD231PS Y8, Y11, Y10
 	VFMADD231PS  Y9, Y10, Y2
-	VMOVUPS      32(SI), Y9
+	VMOVUPS      32(BX), Y9
 	VPMOVZXBD    8(DX), Y10
 	VCVTDQ2PS    Y10, Y10
 	VMULPS       Y4, Y10, Y10
@@ -3490,34 +5487,112 @@ step4:
 	VFMADD231PS  Y8, Y11, Y10
 	VFNMADD231PS Y8, Y11, Y10
 	VFMADD231PS  Y9, Y10, Y3
-	ADDQ         $0x00000040, SI
-	ADDQ         BX, DX
-	DECQ         R9
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000010, DX
+
+step4Even:
+	TESTQ R8, R8
+	JZ    step4Done
+
+step4:
+	VMOVUPS      (BX), Y9
+	VPMOVZXBD    (DX), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y4, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y0
+	VPMOVZXBD    (DX)(CX*1), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y5, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y2
+	VMOVUPS      32(BX), Y9
+	VPMOVZXBD    8(DX), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y4, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y1
+	VPMOVZXBD    8(DX)(CX*1), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y5, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y3
+	VMOVUPS      64(BX), Y9
+	VPMOVZXBD    16(DX), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y4, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y0
+	VPMOVZXBD    16(DX)(CX*1), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y5, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y2
+	VMOVUPS      96(BX), Y9
+	VPMOVZXBD    24(DX), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y4, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y1
+	VPMOVZXBD    24(DX)(CX*1), Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y5, Y10, Y10
+	VPAND        Y6, Y10, Y11
+	VMAXPS       Y7, Y11, Y11
+	VFMADD231PS  Y8, Y11, Y10
+	VFNMADD231PS Y8, Y11, Y10
+	VFMADD231PS  Y9, Y10, Y3
+	ADDQ         $0x00000080, BX
+	ADDQ         $0x00000020, DX
+	DECQ         R8
 	JNZ          step4
-	ADDQ         $0x00000004, DI
-	DECQ         88(AX)
-	JNZ          block4
-	JMP          done
+
+step4Done:
+	ADDQ $0x00000004, SI
+	DECQ 88(AX)
+	JNZ  block4
+	JMP  done
 
 mode5:
 	CMPL         120(AX), $0x00000011
 	JNE          mode6
-	MOVQ         136(AX), R9
-	VBROADCASTSS (R9), Y8
-	VBROADCASTSS 4(R9), Y9
-	VBROADCASTSS 8(R9), Y10
+	MOVQ         136(AX), R8
+	VBROADCASTSS (R8), Y8
+	VBROADCASTSS 4(R8), Y9
+	VBROADCASTSS 8(R8), Y10
 
 block5:
-	VBROADCASTSS (DI), Y4
-	MOVQ         DI, R9
-	ADDQ         80(AX), R9
-	VBROADCASTSS (R9), Y6
-	VBROADCASTSS (DI)(R8*1), Y5
-	VBROADCASTSS (R9)(R8*1), Y7
-	MOVQ         96(AX), R9
-
-step5:
-	VMOVUPS      (SI), Y11
+	VBROADCASTSS (SI), Y4
+	MOVQ         SI, R8
+	ADDQ         80(AX), R8
+	VBROADCASTSS (R8), Y6
+	VBROADCASTSS (SI)(DI*1), Y5
+	VBROADCASTSS (R8)(DI*1), Y7
+	MOVQ         96(AX), R8
+	SHRQ         $0x01, R8
+	JNC          step5Even
+	VMOVUPS      (BX), Y11
 	VPMOVZXBD    (DX), Y12
 	VCVTDQ2PS    Y12, Y12
 	VSUBPS       Y6, Y12, Y12
@@ -3536,7 +5611,7 @@ step5:
 	VFMADD231PS  Y10, Y13, Y12
 	VFNMADD231PS Y10, Y13, Y12
 	VFMADD231PS  Y11, Y12, Y2
-	VMOVUPS      32(SI), Y11
+	VMOVUPS      32(BX), Y11
 	VPMOVZXBD    8(DX), Y12
 	VCVTDQ2PS    Y12, Y12
 	VSUBPS       Y6, Y12, Y12
@@ -3555,75 +5630,523 @@ step5:
 	VFMADD231PS  Y10, Y13, Y12
 	VFNMADD231PS Y10, Y13, Y12
 	VFMADD231PS  Y11, Y12, Y3
-	ADDQ         $0x00000040, SI
-	ADDQ         BX, DX
-	DECQ         R9
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000010, DX
+
+step5Even:
+	TESTQ R8, R8
+	JZ    step5Done
+
+step5:
+	VMOVUPS      (BX), Y11
+	VPMOVZXBD    (DX), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y6, Y12, Y12
+	VMULPS       Y4, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y0
+	VPMOVZXBD    (DX)(CX*1), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y7, Y12, Y12
+	VMULPS       Y5, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y2
+	VMOVUPS      32(BX), Y11
+	VPMOVZXBD    8(DX), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y6, Y12, Y12
+	VMULPS       Y4, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y1
+	VPMOVZXBD    8(DX)(CX*1), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y7, Y12, Y12
+	VMULPS       Y5, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y3
+	VMOVUPS      64(BX), Y11
+	VPMOVZXBD    16(DX), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y6, Y12, Y12
+	VMULPS       Y4, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y0
+	VPMOVZXBD    16(DX)(CX*1), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y7, Y12, Y12
+	VMULPS       Y5, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y2
+	VMOVUPS      96(BX), Y11
+	VPMOVZXBD    24(DX), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y6, Y12, Y12
+	VMULPS       Y4, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y1
+	VPMOVZXBD    24(DX)(CX*1), Y12
+	VCVTDQ2PS    Y12, Y12
+	VSUBPS       Y7, Y12, Y12
+	VMULPS       Y5, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y3
+	ADDQ         $0x00000080, BX
+	ADDQ         $0x00000020, DX
+	DECQ         R8
 	JNZ          step5
-	ADDQ         $0x00000004, DI
-	DECQ         88(AX)
-	JNZ          block5
-	JMP          done
+
+step5Done:
+	ADDQ $0x00000004, SI
+	DECQ 88(AX)
+	JNZ  block5
+	JMP  done
 
 mode6:
-	CMPL 120(AX), $0x00000002
-	JNE  mode7
+	CMPL         120(AX), $0x00000020
+	JNE          mode7
+	MOVQ         136(AX), R8
+	VBROADCASTSS (R8), Y6
+	VBROADCASTSS 4(R8), Y4
+	VBROADCASTSS 8(R8), Y7
 
 block6:
-	VBROADCASTSS (DI), Y4
-	MOVQ         DI, R9
-	ADDQ         80(AX), R9
-	VBROADCASTSS (R9), Y6
-	VBROADCASTSS (DI)(R8*1), Y5
-	VBROADCASTSS (R9)(R8*1), Y7
-	MOVQ         96(AX), R9
+	VBROADCASTSS (SI), Y4
+	VBROADCASTSS (SI)(DI*1), Y5
+	MOVQ         96(AX), R8
+	SHRQ         $0x01, R8
+	JNC          step6Even
+	VMOVUPS      (BX), Y8
+	VPMOVZXBD    (DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y0
+	VPMOVZXBD    (DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y2
+	VMOVUPS      32(BX), Y8
+	VPMOVZXBD    8(DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y1
+	VPMOVZXBD    8(DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y3
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000010, DX
+
+step6Even:
+	TESTQ R8, R8
+	JZ    step6Done
 
 step6:
-	VMOVUPS     (SI), Y8
-	VPMOVZXBD   (DX), Y9
-	VCVTDQ2PS   Y9, Y9
-	VMULPS      Y4, Y9, Y9
-	VADDPS      Y6, Y9, Y9
-	VFMADD231PS Y8, Y9, Y0
-	VPMOVZXBD   (DX)(CX*1), Y9
-	VCVTDQ2PS   Y9, Y9
-	VMULPS      Y5, Y9, Y9
-	VADDPS      Y7, Y9, Y9
-	VFMADD231PS Y8, Y9, Y2
-	VMOVUPS     32(SI), Y8
-	VPMOVZXBD   8(DX), Y9
-	VCVTDQ2PS   Y9, Y9
-	VMULPS      Y4, Y9, Y9
-	VADDPS      Y6, Y9, Y9
-	VFMADD231PS Y8, Y9, Y1
-	VPMOVZXBD   8(DX)(CX*1), Y9
-	VCVTDQ2PS   Y9, Y9
-	VMULPS      Y5, Y9, Y9
-	VADDPS      Y7, Y9, Y9
-	VFMADD231PS Y8, Y9, Y3
-	ADDQ        $0x00000040, SI
-	ADDQ        BX, DX
-	DECQ        R9
-	JNZ         step6
-	ADDQ        $0x00000004, DI
-	DECQ        88(AX)
-	JNZ         block6
-	JMP         done
+	VMOVUPS      (BX), Y8
+	VPMOVZXBD    (DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y0
+	VPMOVZXBD    (DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y2
+	VMOVUPS      32(BX), Y8
+	VPMOVZXBD    8(DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y1
+	VPMOVZXBD    8(DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y3
+	VMOVUPS      64(BX), Y8
+	VPMOVZXBD    16(DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y0
+	VPMOVZXBD    16(DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y2
+	VMOVUPS      96(BX), Y8
+	VPMOVZXBD    24(DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y1
+	VPMOVZXBD    24(DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VPAND        Y6, Y9, Y10
+	VFMADD231PS  Y7, Y10, Y9
+	VFNMADD231PS Y7, Y10, Y9
+	VFMADD231PS  Y8, Y9, Y3
+	ADDQ         $0x00000080, BX
+	ADDQ         $0x00000020, DX
+	DECQ         R8
+	JNZ          step6
+
+step6Done:
+	ADDQ $0x00000004, SI
+	DECQ 88(AX)
+	JNZ  block6
+	JMP  done
 
 mode7:
-	CMPL 120(AX), $0x00000006
-	JNE  mode8
+	CMPL         120(AX), $0x00000021
+	JNE          mode8
+	MOVQ         136(AX), R8
+	VBROADCASTSS (R8), Y8
+	VBROADCASTSS 4(R8), Y4
+	VBROADCASTSS 8(R8), Y9
 
 block7:
-	VBROADCASTSS (DI), Y4
-	MOVQ         DI, R9
-	ADDQ         80(AX), R9
-	VBROADCASTSS (R9), Y6
-	VBROADCASTSS (DI)(R8*1), Y5
-	VBROADCASTSS (R9)(R8*1), Y7
-	MOVQ         96(AX), R9
+	VBROADCASTSS (SI), Y4
+	MOVQ         SI, R8
+	ADDQ         80(AX), R8
+	VBROADCASTSS (R8), Y6
+	VBROADCASTSS (SI)(DI*1), Y5
+	VBROADCASTSS (R8)(DI*1), Y7
+	MOVQ         96(AX), R8
+	SHRQ         $0x01, R8
+	JNC          step7Even
+	VMOVUPS      (BX), Y10
+	VPMOVZXBD    (DX), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y6, Y11, Y11
+	VMULPS       Y4, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y0
+	VPMOVZXBD    (DX)(CX*1), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y7, Y11, Y11
+	VMULPS       Y5, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y2
+	VMOVUPS      32(BX), Y10
+	VPMOVZXBD    8(DX), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y6, Y11, Y11
+	VMULPS       Y4, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y1
+	VPMOVZXBD    8(DX)(CX*1), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y7, Y11, Y11
+	VMULPS       Y5, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y3
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000010, DX
+
+step7Even:
+	TESTQ R8, R8
+	JZ    step7Done
 
 step7:
-	VMOVUPS     (SI), Y8
+	VMOVUPS      (BX), Y10
+	VPMOVZXBD    (DX), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y6, Y11, Y11
+	VMULPS       Y4, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y0
+	VPMOVZXBD    (DX)(CX*1), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y7, Y11, Y11
+	VMULPS       Y5, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y2
+	VMOVUPS      32(BX), Y10
+	VPMOVZXBD    8(DX), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y6, Y11, Y11
+	VMULPS       Y4, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y1
+	VPMOVZXBD    8(DX)(CX*1), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y7, Y11, Y11
+	VMULPS       Y5, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y3
+	VMOVUPS      64(BX), Y10
+	VPMOVZXBD    16(DX), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y6, Y11, Y11
+	VMULPS       Y4, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y0
+	VPMOVZXBD    16(DX)(CX*1), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y7, Y11, Y11
+	VMULPS       Y5, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y2
+	VMOVUPS      96(BX), Y10
+	VPMOVZXBD    24(DX), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y6, Y11, Y11
+	VMULPS       Y4, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y1
+	VPMOVZXBD    24(DX)(CX*1), Y11
+	VCVTDQ2PS    Y11, Y11
+	VSUBPS       Y7, Y11, Y11
+	VMULPS       Y5, Y11, Y11
+	VPAND        Y8, Y11, Y12
+	VFMADD231PS  Y9, Y12, Y11
+	VFNMADD231PS Y9, Y12, Y11
+	VFMADD231PS  Y10, Y11, Y3
+	ADDQ         $0x00000080, BX
+	ADDQ         $0x00000020, DX
+	DECQ         R8
+	JNZ          step7
+
+step7Done:
+	ADDQ $0x00000004, SI
+	DECQ 88(AX)
+	JNZ  block7
+	JMP  done
+
+mode8:
+	CMPL 120(AX), $0x00000002
+	JNE  mode9
+
+block8:
+	VBROADCASTSS (SI), Y4
+	MOVQ         SI, R8
+	ADDQ         80(AX), R8
+	VBROADCASTSS (R8), Y6
+	VBROADCASTSS (SI)(DI*1), Y5
+	VBROADCASTSS (R8)(DI*1), Y7
+	MOVQ         96(AX), R8
+	SHRQ         $0x01, R8
+	JNC          step8Even
+	VMOVUPS      (BX), Y8
+	VPMOVZXBD    (DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VADDPS       Y6, Y9, Y9
+	VFMADD231PS  Y8, Y9, Y0
+	VPMOVZXBD    (DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VADDPS       Y7, Y9, Y9
+	VFMADD231PS  Y8, Y9, Y2
+	VMOVUPS      32(BX), Y8
+	VPMOVZXBD    8(DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VADDPS       Y6, Y9, Y9
+	VFMADD231PS  Y8, Y9, Y1
+	VPMOVZXBD    8(DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VADDPS       Y7, Y9, Y9
+	VFMADD231PS  Y8, Y9, Y3
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000010, DX
+
+step8Even:
+	TESTQ R8, R8
+	JZ    step8Done
+
+step8:
+	VMOVUPS     (BX), Y8
+	VPMOVZXBD   (DX), Y9
+	VCVTDQ2PS   Y9, Y9
+	VMULPS      Y4, Y9, Y9
+	VADDPS      Y6, Y9, Y9
+	VFMADD231PS Y8, Y9, Y0
+	VPMOVZXBD   (DX)(CX*1), Y9
+	VCVTDQ2PS   Y9, Y9
+	VMULPS      Y5, Y9, Y9
+	VADDPS      Y7, Y9, Y9
+	VFMADD231PS Y8, Y9, Y2
+	VMOVUPS     32(BX), Y8
+	VPMOVZXBD   8(DX), Y9
+	VCVTDQ2PS   Y9, Y9
+	VMULPS      Y4, Y9, Y9
+	VADDPS      Y6, Y9, Y9
+	VFMADD231PS Y8, Y9, Y1
+	VPMOVZXBD   8(DX)(CX*1), Y9
+	VCVTDQ2PS   Y9, Y9
+	VMULPS      Y5, Y9, Y9
+	VADDPS      Y7, Y9, Y9
+	VFMADD231PS Y8, Y9, Y3
+	VMOVUPS     64(BX), Y8
+	VPMOVZXBD   16(DX), Y9
+	VCVTDQ2PS   Y9, Y9
+	VMULPS      Y4, Y9, Y9
+	VADDPS      Y6, Y9, Y9
+	VFMADD231PS Y8, Y9, Y0
+	VPMOVZXBD   16(DX)(CX*1), Y9
+	VCVTDQ2PS   Y9, Y9
+	VMULPS      Y5, Y9, Y9
+	VADDPS      Y7, Y9, Y9
+	VFMADD231PS Y8, Y9, Y2
+	VMOVUPS     96(BX), Y8
+	VPMOVZXBD   24(DX), Y9
+	VCVTDQ2PS   Y9, Y9
+	VMULPS      Y4, Y9, Y9
+	VADDPS      Y6, Y9, Y9
+	VFMADD231PS Y8, Y9, Y1
+	VPMOVZXBD   24(DX)(CX*1), Y9
+	VCVTDQ2PS   Y9, Y9
+	VMULPS      Y5, Y9, Y9
+	VADDPS      Y7, Y9, Y9
+	VFMADD231PS Y8, Y9, Y3
+	ADDQ        $0x00000080, BX
+	ADDQ        $0x00000020, DX
+	DECQ        R8
+	JNZ         step8
+
+step8Done:
+	ADDQ $0x00000004, SI
+	DECQ 88(AX)
+	JNZ  block8
+	JMP  done
+
+mode9:
+	CMPL 120(AX), $0x00000006
+	JNE  mode10
+
+block9:
+	VBROADCASTSS (SI), Y4
+	MOVQ         SI, R8
+	ADDQ         80(AX), R8
+	VBROADCASTSS (R8), Y6
+	VBROADCASTSS (SI)(DI*1), Y5
+	VBROADCASTSS (R8)(DI*1), Y7
+	MOVQ         96(AX), R8
+	SHRQ         $0x01, R8
+	JNC          step9Even
+	VMOVUPS      (BX), Y8
+	VPMOVZXBD    (DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VCVTPS2PH    $0x00, Y9, X9
+	VCVTPH2PS    X9, Y9
+	VADDPS       Y6, Y9, Y9
+	VCVTPS2PH    $0x00, Y9, X9
+	VCVTPH2PS    X9, Y9
+	VFMADD231PS  Y8, Y9, Y0
+	VPMOVZXBD    (DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VCVTPS2PH    $0x00, Y9, X9
+	VCVTPH2PS    X9, Y9
+	VADDPS       Y7, Y9, Y9
+	VCVTPS2PH    $0x00, Y9, X9
+	VCVTPH2PS    X9, Y9
+	VFMADD231PS  Y8, Y9, Y2
+	VMOVUPS      32(BX), Y8
+	VPMOVZXBD    8(DX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y4, Y9, Y9
+	VCVTPS2PH    $0x00, Y9, X9
+	VCVTPH2PS    X9, Y9
+	VADDPS       Y6, Y9, Y9
+	VCVTPS2PH    $0x00, Y9, X9
+	VCVTPH2PS    X9, Y9
+	VFMADD231PS  Y8, Y9, Y1
+	VPMOVZXBD    8(DX)(CX*1), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y5, Y9, Y9
+	VCVTPS2PH    $0x00, Y9, X9
+	VCVTPH2PS    X9, Y9
+	VADDPS       Y7, Y9, Y9
+	VCVTPS2PH    $0x00, Y9, X9
+	VCVTPH2PS    X9, Y9
+	VFMADD231PS  Y8, Y9, Y3
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000010, DX
+
+step9Even:
+	TESTQ R8, R8
+	JZ    step9Done
+
+step9:
+	VMOVUPS     (BX), Y8
 	VPMOVZXBD   (DX), Y9
 	VCVTDQ2PS   Y9, Y9
 	VMULPS      Y4, Y9, Y9
@@ -3642,7 +6165,7 @@ step7:
 	VCVTPS2PH   $0x00, Y9, X9
 	VCVTPH2PS   X9, Y9
 	VFMADD231PS Y8, Y9, Y2
-	VMOVUPS     32(SI), Y8
+	VMOVUPS     32(BX), Y8
 	VPMOVZXBD   8(DX), Y9
 	VCVTDQ2PS   Y9, Y9
 	VMULPS      Y4, Y9, Y9
@@ -3661,39 +6184,149 @@ step7:
 	VCVTPS2PH   $0x00, Y9, X9
 	VCVTPH2PS   X9, Y9
 	VFMADD231PS Y8, Y9, Y3
-	ADDQ        $0x00000040, SI
-	ADDQ        BX, DX
-	DECQ        R9
-	JNZ         step7
-	ADDQ        $0x00000004, DI
-	DECQ        88(AX)
-	JNZ         block7
-	JMP         done
+	VMOVUPS     64(BX), Y8
+	VPMOVZXBD   16(DX), Y9
+	VCVTDQ2PS   Y9, Y9
+	VMULPS      Y4, Y9, Y9
+	VCVTPS2PH   $0x00, Y9, X9
+	VCVTPH2PS   X9, Y9
+	VADDPS      Y6, Y9, Y9
+	VCVTPS2PH   $0x00, Y9, X9
+	VCVTPH2PS   X9, Y9
+	VFMADD231PS Y8, Y9, Y0
+	VPMOVZXBD   16(DX)(CX*1), Y9
+	VCVTDQ2PS   Y9, Y9
+	VMULPS      Y5, Y9, Y9
+	VCVTPS2PH   $0x00, Y9, X9
+	VCVTPH2PS   X9, Y9
+	VADDPS      Y7, Y9, Y9
+	VCVTPS2PH   $0x00, Y9, X9
+	VCVTPH2PS   X9, Y9
+	VFMADD231PS Y8, Y9, Y2
+	VMOVUPS     96(BX), Y8
+	VPMOVZXBD   24(DX), Y9
+	VCVTDQ2PS   Y9, Y9
+	VMULPS      Y4, Y9, Y9
+	VCVTPS2PH   $0x00, Y9, X9
+	VCVTPH2PS   X9, Y9
+	VADDPS      Y6, Y9, Y9
+	VCVTPS2PH   $0x00, Y9, X9
+	VCVTPH2PS   X9, Y9
+	VFMADD231PS Y8, Y9, Y1
+	VPMOVZXBD   24(DX)(CX*1), Y9
+	VCVTDQ2PS   Y9, Y9
+	VMULPS      Y5, Y9, Y9
+	VCVTPS2PH   $0x00, Y9, X9
+	VCVTPH2PS   X9, Y9
+	VADDPS      Y7, Y9, Y9
+	VCVTPS2PH   $0x00, Y9, X9
+	VCVTPH2PS   X9, Y9
+	VFMADD231PS Y8, Y9, Y3
+	ADDQ        $0x00000080, BX
+	ADDQ        $0x00000020, DX
+	DECQ        R8
+	JNZ         step9
 
-mode8:
+step9Done:
+	ADDQ $0x00000004, SI
+	DECQ 88(AX)
+	JNZ  block9
+	JMP  done
+
+mode10:
 	CMPL         120(AX), $0x0000000a
-	JNE          mode9
-	MOVL         $0x00000001, R9
-	VMOVD        R9, X4
+	JNE          mode11
+	MOVL         $0x00000001, R8
+	VMOVD        R8, X4
 	VBROADCASTSS X4, Y8
-	MOVL         $0x00007fff, R9
-	VMOVD        R9, X4
+	MOVL         $0x00007fff, R8
+	VMOVD        R8, X4
 	VBROADCASTSS X4, Y9
-	MOVL         $0xffff0000, R9
-	VMOVD        R9, X4
+	MOVL         $0xffff0000, R8
+	VMOVD        R8, X4
 	VBROADCASTSS X4, Y10
 
-block8:
-	VBROADCASTSS (DI), Y4
-	MOVQ         DI, R9
-	ADDQ         80(AX), R9
-	VBROADCASTSS (R9), Y6
-	VBROADCASTSS (DI)(R8*1), Y5
-	VBROADCASTSS (R9)(R8*1), Y7
-	MOVQ         96(AX), R9
+block10:
+	VBROADCASTSS (SI), Y4
+	MOVQ         SI, R8
+	ADDQ         80(AX), R8
+	VBROADCASTSS (R8), Y6
+	VBROADCASTSS (SI)(DI*1), Y5
+	VBROADCASTSS (R8)(DI*1), Y7
+	MOVQ         96(AX), R8
+	SHRQ         $0x01, R8
+	JNC          step10Even
+	VMOVUPS      (BX), Y11
+	VPMOVZXBD    (DX), Y12
+	VCVTDQ2PS    Y12, Y12
+	VMULPS       Y4, Y12, Y12
+	VPSRLD       $0x10, Y12, Y13
+	VPAND        Y8, Y13, Y13
+	VPADDD       Y9, Y13, Y13
+	VPADDD       Y13, Y12, Y12
+	VPAND        Y10, Y12, Y12
+	VADDPS       Y6, Y12, Y12
+	VPSRLD       $0x10, Y12, Y13
+	VPAND        Y8, Y13, Y13
+	VPADDD       Y9, Y13, Y13
+	VPADDD       Y13, Y12, Y12
+	VPAND        Y10, Y12, Y12
+	VFMADD231PS  Y11, Y12, Y0
+	VPMOVZXBD    (DX)(CX*1), Y12
+	VCVTDQ2PS    Y12, Y12
+	VMULPS       Y5, Y12, Y12
+	VPSRLD       $0x10, Y12, Y13
+	VPAND        Y8, Y13, Y13
+	VPADDD       Y9, Y13, Y13
+	VPADDD       Y13, Y12, Y12
+	VPAND        Y10, Y12, Y12
+	VADDPS       Y7, Y12, Y12
+	VPSRLD       $0x10, Y12, Y13
+	VPAND        Y8, Y13, Y13
+	VPADDD       Y9, Y13, Y13
+	VPADDD       Y13, Y12, Y12
+	VPAND        Y10, Y12, Y12
+	VFMADD231PS  Y11, Y12, Y2
+	VMOVUPS      32(BX), Y11
+	VPMOVZXBD    8(DX), Y12
+	VCVTDQ2PS    Y12, Y12
+	VMULPS       Y4, Y12, Y12
+	VPSRLD       $0x10, Y12, Y13
+	VPAND        Y8, Y13, Y13
+	VPADDD       Y9, Y13, Y13
+	VPADDD       Y13, Y12, Y12
+	VPAND        Y10, Y12, Y12
+	VADDPS       Y6, Y12, Y12
+	VPSRLD       $0x10, Y12, Y13
+	VPAND        Y8, Y13, Y13
+	VPADDD       Y9, Y13, Y13
+	VPADDD       Y13, Y12, Y12
+	VPAND        Y10, Y12, Y12
+	VFMADD231PS  Y11, Y12, Y1
+	VPMOVZXBD    8(DX)(CX*1), Y12
+	VCVTDQ2PS    Y12, Y12
+	VMULPS       Y5, Y12, Y12
+	VPSRLD       $0x10, Y12, Y13
+	VPAND        Y8, Y13, Y13
+	VPADDD       Y9, Y13, Y13
+	VPADDD       Y13, Y12, Y12
+	VPAND        Y10, Y12, Y12
+	VADDPS       Y7, Y12, Y12
+	VPSRLD       $0x10, Y12, Y13
+	VPAND        Y8, Y13, Y13
+	VPADDD       Y9, Y13, Y13
+	VPADDD       Y13, Y12, Y12
+	VPAND        Y10, Y12, Y12
+	VFMADD231PS  Y11, Y12, Y3
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000010, DX
 
-step8:
-	VMOVUPS     (SI), Y11
+step10Even:
+	TESTQ R8, R8
+	JZ    step10Done
+
+step10:
+	VMOVUPS     (BX), Y11
 	VPMOVZXBD   (DX), Y12
 	VCVTDQ2PS   Y12, Y12
 	VMULPS      Y4, Y12, Y12
@@ -3724,7 +6357,7 @@ step8:
 	VPADDD      Y13, Y12, Y12
 	VPAND       Y10, Y12, Y12
 	VFMADD231PS Y11, Y12, Y2
-	VMOVUPS     32(SI), Y11
+	VMOVUPS     32(BX), Y11
 	VPMOVZXBD   8(DX), Y12
 	VCVTDQ2PS   Y12, Y12
 	VMULPS      Y4, Y12, Y12
@@ -3755,32 +6388,96 @@ step8:
 	VPADDD      Y13, Y12, Y12
 	VPAND       Y10, Y12, Y12
 	VFMADD231PS Y11, Y12, Y3
-	ADDQ        $0x00000040, SI
-	ADDQ        BX, DX
-	DECQ        R9
-	JNZ         step8
-	ADDQ        $0x00000004, DI
-	DECQ        88(AX)
-	JNZ         block8
-	JMP         done
+	VMOVUPS     64(BX), Y11
+	VPMOVZXBD   16(DX), Y12
+	VCVTDQ2PS   Y12, Y12
+	VMULPS      Y4, Y12, Y12
+	VPSRLD      $0x10, Y12, Y13
+	VPAND       Y8, Y13, Y13
+	VPADDD      Y9, Y13, Y13
+	VPADDD      Y13, Y12, Y12
+	VPAND       Y10, Y12, Y12
+	VADDPS      Y6, Y12, Y12
+	VPSRLD      $0x10, Y12, Y13
+	VPAND       Y8, Y13, Y13
+	VPADDD      Y9, Y13, Y13
+	VPADDD      Y13, Y12, Y12
+	VPAND       Y10, Y12, Y12
+	VFMADD231PS Y11, Y12, Y0
+	VPMOVZXBD   16(DX)(CX*1), Y12
+	VCVTDQ2PS   Y12, Y12
+	VMULPS      Y5, Y12, Y12
+	VPSRLD      $0x10, Y12, Y13
+	VPAND       Y8, Y13, Y13
+	VPADDD      Y9, Y13, Y13
+	VPADDD      Y13, Y12, Y12
+	VPAND       Y10, Y12, Y12
+	VADDPS      Y7, Y12, Y12
+	VPSRLD      $0x10, Y12, Y13
+	VPAND       Y8, Y13, Y13
+	VPADDD      Y9, Y13, Y13
+	VPADDD      Y13, Y12, Y12
+	VPAND       Y10, Y12, Y12
+	VFMADD231PS Y11, Y12, Y2
+	VMOVUPS     96(BX), Y11
+	VPMOVZXBD   24(DX), Y12
+	VCVTDQ2PS   Y12, Y12
+	VMULPS      Y4, Y12, Y12
+	VPSRLD      $0x10, Y12, Y13
+	VPAND       Y8, Y13, Y13
+	VPADDD      Y9, Y13, Y13
+	VPADDD      Y13, Y12, Y12
+	VPAND       Y10, Y12, Y12
+	VADDPS      Y6, Y12, Y12
+	VPSRLD      $0x10, Y12, Y13
+	VPAND       Y8, Y13, Y13
+	VPADDD      Y9, Y13, Y13
+	VPADDD      Y13, Y12, Y12
+	VPAND       Y10, Y12, Y12
+	VFMADD231PS Y11, Y12, Y1
+	VPMOVZXBD   24(DX)(CX*1), Y12
+	VCVTDQ2PS   Y12, Y12
+	VMULPS      Y5, Y12, Y12
+	VPSRLD      $0x10, Y12, Y13
+	VPAND       Y8, Y13, Y13
+	VPADDD      Y9, Y13, Y13
+	VPADDD      Y13, Y12, Y12
+	VPAND       Y10, Y12, Y12
+	VADDPS      Y7, Y12, Y12
+	VPSRLD      $0x10, Y12, Y13
+	VPAND       Y8, Y13, Y13
+	VPADDD      Y9, Y13, Y13
+	VPADDD      Y13, Y12, Y12
+	VPAND       Y10, Y12, Y12
+	VFMADD231PS Y11, Y12, Y3
+	ADDQ        $0x00000080, BX
+	ADDQ        $0x00000020, DX
+	DECQ        R8
+	JNZ         step10
 
-mode9:
-	MOVQ         136(AX), R9
-	VBROADCASTSS (R9), Y8
-	VBROADCASTSS 4(R9), Y9
-	VBROADCASTSS 8(R9), Y10
+step10Done:
+	ADDQ $0x00000004, SI
+	DECQ 88(AX)
+	JNZ  block10
+	JMP  done
 
-block9:
-	VBROADCASTSS (DI), Y4
-	MOVQ         DI, R9
-	ADDQ         80(AX), R9
-	VBROADCASTSS (R9), Y6
-	VBROADCASTSS (DI)(R8*1), Y5
-	VBROADCASTSS (R9)(R8*1), Y7
-	MOVQ         96(AX), R9
+mode11:
+	MOVQ         136(AX), R8
+	VBROADCASTSS (R8), Y8
+	VBROADCASTSS 4(R8), Y9
+	VBROADCASTSS 8(R8), Y10
 
-step9:
-	VMOVUPS      (SI), Y11
+block11:
+	VBROADCASTSS (SI), Y4
+	MOVQ         SI, R8
+	ADDQ         80(AX), R8
+	VBROADCASTSS (R8), Y6
+	VBROADCASTSS (SI)(DI*1), Y5
+	VBROADCASTSS (R8)(DI*1), Y7
+	MOVQ         96(AX), R8
+	SHRQ         $0x01, R8
+	JNC          step11Even
+	VMOVUPS      (BX), Y11
 	VPMOVZXBD    (DX), Y12
 	VCVTDQ2PS    Y12, Y12
 	VMULPS       Y4, Y12, Y12
@@ -3807,7 +6504,7 @@ step9:
 	VFMADD231PS  Y10, Y13, Y12
 	VFNMADD231PS Y10, Y13, Y12
 	VFMADD231PS  Y11, Y12, Y2
-	VMOVUPS      32(SI), Y11
+	VMOVUPS      32(BX), Y11
 	VPMOVZXBD    8(DX), Y12
 	VCVTDQ2PS    Y12, Y12
 	VMULPS       Y4, Y12, Y12
@@ -3834,13 +6531,131 @@ step9:
 	VFMADD231PS  Y10, Y13, Y12
 	VFNMADD231PS Y10, Y13, Y12
 	VFMADD231PS  Y11, Y12, Y3
-	ADDQ         $0x00000040, SI
-	ADDQ         BX, DX
-	DECQ         R9
-	JNZ          step9
-	ADDQ         $0x00000004, DI
-	DECQ         88(AX)
-	JNZ          block9
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000010, DX
+
+step11Even:
+	TESTQ R8, R8
+	JZ    step11Done
+
+step11:
+	VMOVUPS      (BX), Y11
+	VPMOVZXBD    (DX), Y12
+	VCVTDQ2PS    Y12, Y12
+	VMULPS       Y4, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VADDPS       Y6, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y0
+	VPMOVZXBD    (DX)(CX*1), Y12
+	VCVTDQ2PS    Y12, Y12
+	VMULPS       Y5, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VADDPS       Y7, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y2
+	VMOVUPS      32(BX), Y11
+	VPMOVZXBD    8(DX), Y12
+	VCVTDQ2PS    Y12, Y12
+	VMULPS       Y4, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VADDPS       Y6, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y1
+	VPMOVZXBD    8(DX)(CX*1), Y12
+	VCVTDQ2PS    Y12, Y12
+	VMULPS       Y5, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VADDPS       Y7, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y3
+	VMOVUPS      64(BX), Y11
+	VPMOVZXBD    16(DX), Y12
+	VCVTDQ2PS    Y12, Y12
+	VMULPS       Y4, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VADDPS       Y6, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y0
+	VPMOVZXBD    16(DX)(CX*1), Y12
+	VCVTDQ2PS    Y12, Y12
+	VMULPS       Y5, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VADDPS       Y7, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y2
+	VMOVUPS      96(BX), Y11
+	VPMOVZXBD    24(DX), Y12
+	VCVTDQ2PS    Y12, Y12
+	VMULPS       Y4, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VADDPS       Y6, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y1
+	VPMOVZXBD    24(DX)(CX*1), Y12
+	VCVTDQ2PS    Y12, Y12
+	VMULPS       Y5, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VADDPS       Y7, Y12, Y12
+	VPAND        Y8, Y12, Y13
+	VMAXPS       Y9, Y13, Y13
+	VFMADD231PS  Y10, Y13, Y12
+	VFNMADD231PS Y10, Y13, Y12
+	VFMADD231PS  Y11, Y12, Y3
+	ADDQ         $0x00000080, BX
+	ADDQ         $0x00000020, DX
+	DECQ         R8
+	JNZ          step11
+
+step11Done:
+	ADDQ $0x00000004, SI
+	DECQ 88(AX)
+	JNZ  block11
 
 done:
 	MOVQ         (AX), CX
@@ -4448,35 +7263,40 @@ step5:
 	JMP            done
 
 mode6:
-	CMPL 120(AX), $0x00000002
-	JNE  mode7
+	CMPL         120(AX), $0x00000020
+	JNE          mode7
+	MOVQ         136(AX), R8
+	VBROADCASTSS (R8), Y3
+	VBROADCASTSS 4(R8), Y2
+	VBROADCASTSS 8(R8), Y4
 
 block6:
 	VBROADCASTSS (DI), Y2
-	MOVQ         DI, R8
-	ADDQ         80(AX), R8
-	VBROADCASTSS (R8), Y3
 	MOVQ         96(AX), R8
 
 step6:
-	VBROADCASTI128 (CX), Y4
-	VPSHUFB        (SI), Y4, Y4
-	VPSRLVD        64(SI), Y4, Y4
-	VPBROADCASTD   128(AX), Y5
-	VPAND          Y5, Y4, Y4
-	VCVTDQ2PS      Y4, Y4
-	VMULPS         Y2, Y4, Y4
-	VADDPS         Y3, Y4, Y4
-	VFMADD231PS    (BX), Y4, Y0
-	VBROADCASTI128 (CX), Y4
-	VPSHUFB        32(SI), Y4, Y4
-	VPSRLVD        96(SI), Y4, Y4
-	VPBROADCASTD   128(AX), Y5
-	VPAND          Y5, Y4, Y4
-	VCVTDQ2PS      Y4, Y4
-	VMULPS         Y2, Y4, Y4
-	VADDPS         Y3, Y4, Y4
-	VFMADD231PS    32(BX), Y4, Y1
+	VBROADCASTI128 (CX), Y5
+	VPSHUFB        (SI), Y5, Y5
+	VPSRLVD        64(SI), Y5, Y5
+	VPBROADCASTD   128(AX), Y6
+	VPAND          Y6, Y5, Y5
+	VCVTDQ2PS      Y5, Y5
+	VMULPS         Y2, Y5, Y5
+	VPAND          Y3, Y5, Y6
+	VFMADD231PS    Y4, Y6, Y5
+	VFNMADD231PS   Y4, Y6, Y5
+	VFMADD231PS    (BX), Y5, Y0
+	VBROADCASTI128 (CX), Y5
+	VPSHUFB        32(SI), Y5, Y5
+	VPSRLVD        96(SI), Y5, Y5
+	VPBROADCASTD   128(AX), Y6
+	VPAND          Y6, Y5, Y5
+	VCVTDQ2PS      Y5, Y5
+	VMULPS         Y2, Y5, Y5
+	VPAND          Y3, Y5, Y6
+	VFMADD231PS    Y4, Y6, Y5
+	VFNMADD231PS   Y4, Y6, Y5
+	VFMADD231PS    32(BX), Y5, Y1
 	ADDQ           $0x00000040, BX
 	ADDQ           DX, CX
 	DECQ           R8
@@ -4487,8 +7307,12 @@ step6:
 	JMP            done
 
 mode7:
-	CMPL 120(AX), $0x00000006
-	JNE  mode8
+	CMPL         120(AX), $0x00000021
+	JNE          mode8
+	MOVQ         136(AX), R8
+	VBROADCASTSS (R8), Y4
+	VBROADCASTSS 4(R8), Y2
+	VBROADCASTSS 8(R8), Y5
 
 block7:
 	VBROADCASTSS (DI), Y2
@@ -4498,6 +7322,90 @@ block7:
 	MOVQ         96(AX), R8
 
 step7:
+	VBROADCASTI128 (CX), Y6
+	VPSHUFB        (SI), Y6, Y6
+	VPSRLVD        64(SI), Y6, Y6
+	VPBROADCASTD   128(AX), Y7
+	VPAND          Y7, Y6, Y6
+	VCVTDQ2PS      Y6, Y6
+	VSUBPS         Y3, Y6, Y6
+	VMULPS         Y2, Y6, Y6
+	VPAND          Y4, Y6, Y7
+	VFMADD231PS    Y5, Y7, Y6
+	VFNMADD231PS   Y5, Y7, Y6
+	VFMADD231PS    (BX), Y6, Y0
+	VBROADCASTI128 (CX), Y6
+	VPSHUFB        32(SI), Y6, Y6
+	VPSRLVD        96(SI), Y6, Y6
+	VPBROADCASTD   128(AX), Y7
+	VPAND          Y7, Y6, Y6
+	VCVTDQ2PS      Y6, Y6
+	VSUBPS         Y3, Y6, Y6
+	VMULPS         Y2, Y6, Y6
+	VPAND          Y4, Y6, Y7
+	VFMADD231PS    Y5, Y7, Y6
+	VFNMADD231PS   Y5, Y7, Y6
+	VFMADD231PS    32(BX), Y6, Y1
+	ADDQ           $0x00000040, BX
+	ADDQ           DX, CX
+	DECQ           R8
+	JNZ            step7
+	ADDQ           $0x00000004, DI
+	DECQ           88(AX)
+	JNZ            block7
+	JMP            done
+
+mode8:
+	CMPL 120(AX), $0x00000002
+	JNE  mode9
+
+block8:
+	VBROADCASTSS (DI), Y2
+	MOVQ         DI, R8
+	ADDQ         80(AX), R8
+	VBROADCASTSS (R8), Y3
+	MOVQ         96(AX), R8
+
+step8:
+	VBROADCASTI128 (CX), Y4
+	VPSHUFB        (SI), Y4, Y4
+	VPSRLVD        64(SI), Y4, Y4
+	VPBROADCASTD   128(AX), Y5
+	VPAND          Y5, Y4, Y4
+	VCVTDQ2PS      Y4, Y4
+	VMULPS         Y2, Y4, Y4
+	VADDPS         Y3, Y4, Y4
+	VFMADD231PS    (BX), Y4, Y0
+	VBROADCASTI128 (CX), Y4
+	VPSHUFB        32(SI), Y4, Y4
+	VPSRLVD        96(SI), Y4, Y4
+	VPBROADCASTD   128(AX), Y5
+	VPAND          Y5, Y4, Y4
+	VCVTDQ2PS      Y4, Y4
+	VMULPS         Y2, Y4, Y4
+	VADDPS         Y3, Y4, Y4
+	VFMADD231PS    32(BX), Y4, Y1
+	ADDQ           $0x00000040, BX
+	ADDQ           DX, CX
+	DECQ           R8
+	JNZ            step8
+	ADDQ           $0x00000004, DI
+	DECQ           88(AX)
+	JNZ            block8
+	JMP            done
+
+mode9:
+	CMPL 120(AX), $0x00000006
+	JNE  mode10
+
+block9:
+	VBROADCASTSS (DI), Y2
+	MOVQ         DI, R8
+	ADDQ         80(AX), R8
+	VBROADCASTSS (R8), Y3
+	MOVQ         96(AX), R8
+
+step9:
 	VBROADCASTI128 (CX), Y4
 	VPSHUFB        (SI), Y4, Y4
 	VPSRLVD        64(SI), Y4, Y4
@@ -4527,15 +7435,15 @@ step7:
 	ADDQ           $0x00000040, BX
 	ADDQ           DX, CX
 	DECQ           R8
-	JNZ            step7
+	JNZ            step9
 	ADDQ           $0x00000004, DI
 	DECQ           88(AX)
-	JNZ            block7
+	JNZ            block9
 	JMP            done
 
-mode8:
+mode10:
 	CMPL         120(AX), $0x0000000a
-	JNE          mode9
+	JNE          mode11
 	MOVL         $0x00000001, R8
 	VMOVD        R8, X2
 	VBROADCASTSS X2, Y4
@@ -4546,14 +7454,14 @@ mode8:
 	VMOVD        R8, X2
 	VBROADCASTSS X2, Y6
 
-block8:
+block10:
 	VBROADCASTSS (DI), Y2
 	MOVQ         DI, R8
 	ADDQ         80(AX), R8
 	VBROADCASTSS (R8), Y3
 	MOVQ         96(AX), R8
 
-step8:
+step10:
 	VBROADCASTI128 (CX), Y7
 	VPSHUFB        (SI), Y7, Y7
 	VPSRLVD        64(SI), Y7, Y7
@@ -4595,26 +7503,26 @@ step8:
 	ADDQ           $0x00000040, BX
 	ADDQ           DX, CX
 	DECQ           R8
-	JNZ            step8
+	JNZ            step10
 	ADDQ           $0x00000004, DI
 	DECQ           88(AX)
-	JNZ            block8
+	JNZ            block10
 	JMP            done
 
-mode9:
+mode11:
 	MOVQ         136(AX), R8
 	VBROADCASTSS (R8), Y4
 	VBROADCASTSS 4(R8), Y5
 	VBROADCASTSS 8(R8), Y6
 
-block9:
+block11:
 	VBROADCASTSS (DI), Y2
 	MOVQ         DI, R8
 	ADDQ         80(AX), R8
 	VBROADCASTSS (R8), Y3
 	MOVQ         96(AX), R8
 
-step9:
+step11:
 	VBROADCASTI128 (CX), Y7
 	VPSHUFB        (SI), Y7, Y7
 	VPSRLVD        64(SI), Y7, Y7
@@ -4652,10 +7560,10 @@ step9:
 	ADDQ           $0x00000040, BX
 	ADDQ           DX, CX
 	DECQ           R8
-	JNZ            step9
+	JNZ            step11
 	ADDQ           $0x00000004, DI
 	DECQ           88(AX)
-	JNZ            block9
+	JNZ            block11
 
 done:
 	MOVQ         (AX), CX
@@ -5084,16 +7992,16 @@ step5:
 	JMP            done
 
 mode6:
-	CMPL 120(AX), $0x00000002
-	JNE  mode7
+	CMPL         120(AX), $0x00000020
+	JNE          mode7
+	MOVQ         136(AX), R10
+	VBROADCASTSS (R10), Y6
+	VBROADCASTSS 4(R10), Y4
+	VBROADCASTSS 8(R10), Y7
 
 block6:
 	VBROADCASTSS (R8), Y4
-	MOVQ         R8, R10
-	ADDQ         80(AX), R10
-	VBROADCASTSS (R10), Y6
 	VBROADCASTSS (R8)(R9*1), Y5
-	VBROADCASTSS (R10)(R9*1), Y7
 	MOVQ         96(AX), R10
 
 step6:
@@ -5105,6 +8013,152 @@ step6:
 	VPAND          Y10, Y9, Y9
 	VCVTDQ2PS      Y9, Y9
 	VMULPS         Y4, Y9, Y9
+	VPAND          Y6, Y9, Y10
+	VFMADD231PS    Y7, Y10, Y9
+	VFNMADD231PS   Y7, Y10, Y9
+	VFMADD231PS    Y8, Y9, Y0
+	VBROADCASTI128 (DX)(CX*1), Y9
+	VPSHUFB        (DI), Y9, Y9
+	VPSRLVD        64(DI), Y9, Y9
+	VPBROADCASTD   128(AX), Y10
+	VPAND          Y10, Y9, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VPAND          Y6, Y9, Y10
+	VFMADD231PS    Y7, Y10, Y9
+	VFNMADD231PS   Y7, Y10, Y9
+	VFMADD231PS    Y8, Y9, Y2
+	VMOVUPS        32(SI), Y8
+	VBROADCASTI128 (DX), Y9
+	VPSHUFB        32(DI), Y9, Y9
+	VPSRLVD        96(DI), Y9, Y9
+	VPBROADCASTD   128(AX), Y10
+	VPAND          Y10, Y9, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y4, Y9, Y9
+	VPAND          Y6, Y9, Y10
+	VFMADD231PS    Y7, Y10, Y9
+	VFNMADD231PS   Y7, Y10, Y9
+	VFMADD231PS    Y8, Y9, Y1
+	VBROADCASTI128 (DX)(CX*1), Y9
+	VPSHUFB        32(DI), Y9, Y9
+	VPSRLVD        96(DI), Y9, Y9
+	VPBROADCASTD   128(AX), Y10
+	VPAND          Y10, Y9, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VPAND          Y6, Y9, Y10
+	VFMADD231PS    Y7, Y10, Y9
+	VFNMADD231PS   Y7, Y10, Y9
+	VFMADD231PS    Y8, Y9, Y3
+	ADDQ           $0x00000040, SI
+	ADDQ           BX, DX
+	DECQ           R10
+	JNZ            step6
+	ADDQ           $0x00000004, R8
+	DECQ           88(AX)
+	JNZ            block6
+	JMP            done
+
+mode7:
+	CMPL         120(AX), $0x00000021
+	JNE          mode8
+	MOVQ         136(AX), R10
+	VBROADCASTSS (R10), Y8
+	VBROADCASTSS 4(R10), Y4
+	VBROADCASTSS 8(R10), Y9
+
+block7:
+	VBROADCASTSS (R8), Y4
+	MOVQ         R8, R10
+	ADDQ         80(AX), R10
+	VBROADCASTSS (R10), Y6
+	VBROADCASTSS (R8)(R9*1), Y5
+	VBROADCASTSS (R10)(R9*1), Y7
+	MOVQ         96(AX), R10
+
+step7:
+	VMOVUPS        (SI), Y10
+	VBROADCASTI128 (DX), Y11
+	VPSHUFB        (DI), Y11, Y11
+	VPSRLVD        64(DI), Y11, Y11
+	VPBROADCASTD   128(AX), Y12
+	VPAND          Y12, Y11, Y11
+	VCVTDQ2PS      Y11, Y11
+	VSUBPS         Y6, Y11, Y11
+	VMULPS         Y4, Y11, Y11
+	VPAND          Y8, Y11, Y12
+	VFMADD231PS    Y9, Y12, Y11
+	VFNMADD231PS   Y9, Y12, Y11
+	VFMADD231PS    Y10, Y11, Y0
+	VBROADCASTI128 (DX)(CX*1), Y11
+	VPSHUFB        (DI), Y11, Y11
+	VPSRLVD        64(DI), Y11, Y11
+	VPBROADCASTD   128(AX), Y12
+	VPAND          Y12, Y11, Y11
+	VCVTDQ2PS      Y11, Y11
+	VSUBPS         Y7, Y11, Y11
+	VMULPS         Y5, Y11, Y11
+	VPAND          Y8, Y11, Y12
+	VFMADD231PS    Y9, Y12, Y11
+	VFNMADD231PS   Y9, Y12, Y11
+	VFMADD231PS    Y10, Y11, Y2
+	VMOVUPS        32(SI), Y10
+	VBROADCASTI128 (DX), Y11
+	VPSHUFB        32(DI), Y11, Y11
+	VPSRLVD        96(DI), Y11, Y11
+	VPBROADCASTD   128(AX), Y12
+	VPAND          Y12, Y11, Y11
+	VCVTDQ2PS      Y11, Y11
+	VSUBPS         Y6, Y11, Y11
+	VMULPS         Y4, Y11, Y11
+	VPAND          Y8, Y11, Y12
+	VFMADD231PS    Y9, Y12, Y11
+	VFNMADD231PS   Y9, Y12, Y11
+	VFMADD231PS    Y10, Y11, Y1
+	VBROADCASTI128 (DX)(CX*1), Y11
+	VPSHUFB        32(DI), Y11, Y11
+	VPSRLVD        96(DI), Y11, Y11
+	VPBROADCASTD   128(AX), Y12
+	VPAND          Y12, Y11, Y11
+	VCVTDQ2PS      Y11, Y11
+	VSUBPS         Y7, Y11, Y11
+	VMULPS         Y5, Y11, Y11
+	VPAND          Y8, Y11, Y12
+	VFMADD231PS    Y9, Y12, Y11
+	VFNMADD231PS   Y9, Y12, Y11
+	VFMADD231PS    Y10, Y11, Y3
+	ADDQ           $0x00000040, SI
+	ADDQ           BX, DX
+	DECQ           R10
+	JNZ            step7
+	ADDQ           $0x00000004, R8
+	DECQ           88(AX)
+	JNZ            block7
+	JMP            done
+
+mode8:
+	CMPL 120(AX), $0x00000002
+	JNE  mode9
+
+block8:
+	VBROADCASTSS (R8), Y4
+	MOVQ         R8, R10
+	ADDQ         80(AX), R10
+	VBROADCASTSS (R10), Y6
+	VBROADCASTSS (R8)(R9*1), Y5
+	VBROADCASTSS (R10)(R9*1), Y7
+	MOVQ         96(AX), R10
+
+step8:
+	VMOVUPS        (SI), Y8
+	VBROADCASTI128 (DX), Y9
+	VPSHUFB        (DI), Y9, Y9
+	VPSRLVD        64(DI), Y9, Y9
+	VPBROADCASTD   128(AX), Y10
+	VPAND          Y10, Y9, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y4, Y9, Y9
 	VADDPS         Y6, Y9, Y9
 	VFMADD231PS    Y8, Y9, Y0
 	VBROADCASTI128 (DX)(CX*1), Y9
@@ -5138,17 +8192,17 @@ step6:
 	ADDQ           $0x00000040, SI
 	ADDQ           BX, DX
 	DECQ           R10
-	JNZ            step6
+	JNZ            step8
 	ADDQ           $0x00000004, R8
 	DECQ           88(AX)
-	JNZ            block6
+	JNZ            block8
 	JMP            done
 
-mode7:
+mode9:
 	CMPL 120(AX), $0x00000006
-	JNE  mode8
+	JNE  mode10
 
-block7:
+block9:
 	VBROADCASTSS (R8), Y4
 	MOVQ         R8, R10
 	ADDQ         80(AX), R10
@@ -5157,7 +8211,7 @@ block7:
 	VBROADCASTSS (R10)(R9*1), Y7
 	MOVQ         96(AX), R10
 
-step7:
+step9:
 	VMOVUPS        (SI), Y8
 	VBROADCASTI128 (DX), Y9
 	VPSHUFB        (DI), Y9, Y9
@@ -5215,15 +8269,15 @@ step7:
 	ADDQ           $0x00000040, SI
 	ADDQ           BX, DX
 	DECQ           R10
-	JNZ            step7
+	JNZ            step9
 	ADDQ           $0x00000004, R8
 	DECQ           88(AX)
-	JNZ            block7
+	JNZ            block9
 	JMP            done
 
-mode8:
+mode10:
 	CMPL         120(AX), $0x0000000a
-	JNE          mode9
+	JNE          mode11
 	MOVL         $0x00000001, R10
 	VMOVD        R10, X4
 	VBROADCASTSS X4, Y8
@@ -5234,7 +8288,7 @@ mode8:
 	VMOVD        R10, X4
 	VBROADCASTSS X4, Y10
 
-block8:
+block10:
 	VBROADCASTSS (R8), Y4
 	MOVQ         R8, R10
 	ADDQ         80(AX), R10
@@ -5243,7 +8297,7 @@ block8:
 	VBROADCASTSS (R10)(R9*1), Y7
 	MOVQ         96(AX), R10
 
-step8:
+step10:
 	VMOVUPS        (SI), Y11
 	VBROADCASTI128 (DX), Y12
 	VPSHUFB        (DI), Y12, Y12
@@ -5325,19 +8379,19 @@ step8:
 	ADDQ           $0x00000040, SI
 	ADDQ           BX, DX
 	DECQ           R10
-	JNZ            step8
+	JNZ            step10
 	ADDQ           $0x00000004, R8
 	DECQ           88(AX)
-	JNZ            block8
+	JNZ            block10
 	JMP            done
 
-mode9:
+mode11:
 	MOVQ         136(AX), R10
 	VBROADCASTSS (R10), Y8
 	VBROADCASTSS 4(R10), Y9
 	VBROADCASTSS 8(R10), Y10
 
-block9:
+block11:
 	VBROADCASTSS (R8), Y4
 	MOVQ         R8, R10
 	ADDQ         80(AX), R10
@@ -5346,7 +8400,7 @@ block9:
 	VBROADCASTSS (R10)(R9*1), Y7
 	MOVQ         96(AX), R10
 
-step9:
+step11:
 	VMOVUPS        (SI), Y11
 	VBROADCASTI128 (DX), Y12
 	VPSHUFB        (DI), Y12, Y12
@@ -5420,10 +8474,10 @@ step9:
 	ADDQ           $0x00000040, SI
 	ADDQ           BX, DX
 	DECQ           R10
-	JNZ            step9
+	JNZ            step11
 	ADDQ           $0x00000004, R8
 	DECQ           88(AX)
-	JNZ            block9
+	JNZ            block11
 
 done:
 	MOVQ         (AX), CX

@@ -12,6 +12,7 @@ const (
 	flagF16
 	flagBF16
 	flagFast
+	flagNormal
 )
 
 // packedArgs is what the kernels of packed matrices read; they use the
@@ -35,20 +36,9 @@ type packedArgs struct {
 	flags  int64
 	mask   int64
 	round  *roundConstants
+	next   *uint16 // scales to come
+	lines  int64   // in cache lines, those that a call asks for
 }
-
-// roundConstants parametrize the fast rounding of products: the bits of an
-// exponent, the least power of two that counts, and the number that is added
-// and subtracted, for a power of two of 1.
-type roundConstants struct {
-	mask          uint32
-	least, factor float32
-}
-
-var (
-	roundF16  = &roundConstants{0xff << 23, 0x1p-14, 0x1.8p13}
-	roundBF16 = &roundConstants{0xff << 23, 0x1p-126, 0x1.8p16}
-)
 
 func (a *packedArgs) pointer() *byte { return (*byte)(unsafe.Pointer(a)) }
 
@@ -80,6 +70,9 @@ type packedKernels struct {
 	rows   int
 	span   int // elements of a step of a product, if not 16
 }
+
+// packedLevel is what a level has for packed matrices.
+type packedLevel struct{ forms [numForms]packedKernels }
 
 // packedScratch is the memory of one product under way.
 type packedScratch struct {
@@ -144,7 +137,7 @@ func (p *Packed) Rows(dst []float32, from, n int) {
 
 // fused says that the current level has a product for p.
 func (p *Packed) fused() bool {
-	k := &cur.packed[p.form]
+	k := &cur.packed.forms[p.form]
 	if k.dot1 == nil {
 		return false
 	}
@@ -166,11 +159,15 @@ func (p *Packed) mulVector(dst, x []float32, from int, s *packedScratch) {
 // mulRows multiplies x by component c of n rows of codes; results are ldd
 // apart.
 func (p *Packed) mulRows(dst []float32, ldd int, x []float32, row, n, c int, s *packedScratch) {
-	k := &cur.packed[p.form]
+	k := &cur.packed.forms[p.form]
 	a := &s.args
 	p.setArgs(a, k.span)
+	a.round = roundF16
 	if p.fast != nil {
 		a.round, a.flags = p.fast, a.flags&^(flagF16|flagBF16)|flagFast
+		if p.normal && p.flags&flagBias == 0 && (p.Bits <= 4 || p.Bits == 8) {
+			a.flags ^= flagFast | flagNormal
+		}
 	}
 	a.x, a.ldd = &x[0], int64(4*ldd)
 	for n > 0 {
@@ -182,6 +179,7 @@ func (p *Packed) mulRows(dst []float32, ldd int, x []float32, row, n, c int, s *
 			last := row + i + k.rows - 1
 			if i+k.rows <= m && !p.overreads(last) {
 				a.w = &p.Codes[(row+i)*p.rowBytes]
+				p.ahead(a, row+i, k.rows)
 				p.run(a, k.dotN)
 				i += k.rows
 				continue
@@ -191,6 +189,16 @@ func (p *Packed) mulRows(dst []float32, ldd int, x []float32, row, n, c int, s *
 			i++
 		}
 		dst, row, n = dst[min(m*ldd, len(dst)):], row+m, n-m
+	}
+}
+
+// ahead points to the scales of a batch that follows the current one, as many
+// rows from row as it is long.
+func (p *Packed) ahead(a *packedArgs, row, n int) {
+	from := (row + p.batchRows) * p.blocks
+	a.lines = 0
+	if p.BlockRows == 1 && p.blocks > 1 && from < len(p.Scale.F16) {
+		a.next, a.lines = &p.Scale.F16[from], int64(n*p.blocks+31)/32
 	}
 }
 
@@ -357,7 +365,7 @@ func (p *Packed) plane(v *Numbers, dst []float32, row, n int) {
 
 // decode decodes n rows of the matrix.
 func (p *Packed) decode(dst []float32, from, n int, s *packedScratch) {
-	run := cur.packed[p.form].decode
+	run := cur.packed.forms[p.form].decode
 	a := &s.args
 	if run != nil {
 		p.setArgs(a, 0)
@@ -394,5 +402,5 @@ func (p *Packed) decode(dst []float32, from, n int, s *packedScratch) {
 func (p *Packed) decodeTo(dst []float32, s *packedScratch, row int) {
 	a := &s.args
 	a.dst, a.w = &dst[:p.K][0], p.codes(s, row)
-	p.run(a, cur.packed[p.form].decode)
+	p.run(a, cur.packed.forms[p.form].decode)
 }

@@ -103,6 +103,23 @@ func (p *plainPacked) scaled(rows, cols int, wide bool) *plainPacked {
 	return p
 }
 
+// regular makes all scales such that no product is subnormal or overflows.
+func (p *plainPacked) regular() *plainPacked {
+	for i, x := range numbers(32, len(p.scale)) {
+		p.scale[i] = x/16 + 0x1p-14
+		if x < 0 {
+			p.scale[i] = x/16 - 0x1p-14
+		}
+	}
+	if len(p.scale) > 3 {
+		p.scale[3] = 0
+	}
+	if p.Scale.F16 != nil {
+		p.Scale = asHalves(p.scale)
+	}
+	return p
+}
+
 // offsets are integer codes of the width of p's.
 func (p *plainPacked) offsets() *plainPacked {
 	r := rand.New(rand.NewPCG(77, 7))
@@ -173,6 +190,22 @@ func packedCases() map[string]*plainPacked {
 						out[name("signed %d round %d", cols, r)] = randomPacked(9, n, k, bits, 1).signed().scaled(1, cols, false).rounded(round)
 						out[name("signed %d round %d offset", cols, r)] = randomPacked(10, n, k, bits, 1).signed().scaled(1, cols, false).rounded(round).offsets()
 					}
+				}
+			}
+			for _, cols := range []int{16, 32, k} {
+				if k%cols != 0 {
+					continue
+				}
+				base := func(seed uint64, rows int) *plainPacked {
+					return randomPacked(seed, n, k, bits, 1).scaled(rows, cols, false).rounded(RoundToF16).regular()
+				}
+				out[name("regular unsigned %d", cols)] = base(14, 1)
+				out[name("regular unsigned %d offset", cols)] = base(15, 1).offsets()
+				out[name("regular unsigned %d rows", cols)] = base(16, n).offsets()
+				if bits > 1 {
+					out[name("regular signed %d", cols)] = base(17, 1).signed()
+					out[name("regular signed %d rows", cols)] = base(18, n).signed()
+					out[name("regular signed %d offset", cols)] = base(19, 1).signed().offsets()
 				}
 			}
 			// Some products overflow fp16.
@@ -303,6 +336,7 @@ func TestPackedRefusesWhatIsNotThere(t *testing.T) {
 func TestPackedMulDoesNotAllocate(t *testing.T) {
 	for _, p := range []*plainPacked{
 		randomPacked(1, 64, 64, 4, 1).signed().scaled(1, 32, false).rounded(RoundToF16).offsets(),
+		randomPacked(1, 64, 64, 4, 1).scaled(1, 32, false).rounded(RoundToF16).regular().offsets(),
 		randomPacked(1, 64, 64, 8, 1).signed().scaled(1, 64, false).rounded(RoundToF16),
 		randomPacked(1, 64, 64, 4, 1).tables(32, false),
 		randomPacked(1, 64, 64, 8, 1).tables(64, false),
@@ -323,12 +357,12 @@ func TestPackedMulDoesNotAllocate(t *testing.T) {
 func packedBenchmarks() map[string]*plainPacked {
 	const n, k = 16384, 640
 	return map[string]*plainPacked{
-		"int8 channel":    randomPacked(1, n, k, 8, 1).signed().scaled(1, k, false).rounded(RoundToF16),
-		"int8 block32":    randomPacked(1, n, k, 8, 1).signed().scaled(1, 32, false).rounded(RoundToF16),
-		"int4 block32":    randomPacked(1, n, k, 4, 1).signed().scaled(1, 32, false).rounded(RoundToF16),
-		"uint4 block32":   randomPacked(1, n, k, 4, 1).scaled(1, 32, false).rounded(RoundToF16).offsets(),
-		"int4 block128":   randomPacked(1, n, k, 4, 1).signed().scaled(1, 128, false).rounded(RoundToF16),
-		"int4 channel":    randomPacked(1, n, k, 4, 1).signed().scaled(1, k, false).rounded(RoundToF16),
+		"int8 channel":    randomPacked(1, n, k, 8, 1).signed().scaled(1, k, false).rounded(RoundToF16).regular(),
+		"int8 block32":    randomPacked(1, n, k, 8, 1).signed().scaled(1, 32, false).rounded(RoundToF16).regular(),
+		"int4 block32":    randomPacked(1, n, k, 4, 1).signed().scaled(1, 32, false).rounded(RoundToF16).regular(),
+		"uint4 block32":   randomPacked(1, n, k, 4, 1).scaled(1, 32, false).rounded(RoundToF16).regular().offsets(),
+		"int4 block128":   randomPacked(1, n, k, 4, 1).signed().scaled(1, 128, false).rounded(RoundToF16).regular(),
+		"int4 channel":    randomPacked(1, n, k, 4, 1).signed().scaled(1, k, false).rounded(RoundToF16).regular(),
 		"lut1 tensor":     randomPacked(1, n, k, 1, 1).tables(n, false),
 		"lut2 tensor":     randomPacked(1, n, k, 2, 1).tables(n, false),
 		"lut3 tensor":     randomPacked(1, n, k, 3, 1).tables(n, false),
@@ -337,9 +371,9 @@ func packedBenchmarks() map[string]*plainPacked {
 		"lut4 vector2":    randomPacked(1, n/2, k, 4, 2).tables(n/2, false),
 		"lut6 tensor":     randomPacked(1, n, k, 6, 1).tables(n, false),
 		"lut8 tensor":     randomPacked(1, n, k, 8, 1).tables(n, false),
-		"affine4 group64": randomPacked(1, n, k, 4, 1).scaled(1, 64, false).rounded(RoundToBF16).biases(),
-		"affine6 group64": randomPacked(1, n, k, 6, 1).scaled(1, 64, false).rounded(RoundToBF16).biases(),
-		"affine8 group64": randomPacked(1, n, k, 8, 1).scaled(1, 64, false).rounded(RoundToBF16).biases(),
+		"affine4 group64": randomPacked(1, n, k, 4, 1).scaled(1, 64, false).rounded(RoundToBF16).regular().biases(),
+		"affine6 group64": randomPacked(1, n, k, 6, 1).scaled(1, 64, false).rounded(RoundToBF16).regular().biases(),
+		"affine8 group64": randomPacked(1, n, k, 8, 1).scaled(1, 64, false).rounded(RoundToBF16).regular().biases(),
 	}
 }
 

@@ -28,6 +28,8 @@ const (
 	argFlags
 	argMask  // low bits of a code
 	argRound // roundConstants
+	argNext  // scales of later rows
+	argLines // how many cache lines they take
 )
 
 // Bits of flags.
@@ -36,7 +38,8 @@ const (
 	flagBias
 	flagF16
 	flagBF16
-	flagFast // instead of flagF16 or flagBF16, where nothing overflows
+	flagFast   // instead of flagF16 or flagBF16, where nothing overflows
+	flagNormal // instead of flagFast, where nothing is subnormal either
 )
 
 // packedKernels decode rows of codes, or multiply them by a vector.
@@ -66,7 +69,9 @@ type packedKernel struct {
 	a      reg.GPVirtual // arguments
 	w      rows          // codes
 	x      reg.GPVirtual // activations, or results of a decoder
-	stride reg.GPVirtual
+	bytes  int           // of codes in a step; 0 if only stride says
+	stride reg.GPVirtual // nil if bytes says
+	at     int           // the codes of the step being written, in bytes
 	ahead  reg.GPVirtual
 	acc    [][]reg.VecVirtual
 	order  reg.VecVirtual // lanes of x and of results, if not ascending
@@ -81,7 +86,7 @@ func (k *packedKernel) load(off int) reg.GPVirtual {
 }
 
 // begin declares the kernel and loads what all formats need.
-func begin(s isa, name string, dot bool, nt int) *packedKernel {
+func begin(s isa, name string, dot bool, bytes, nt int) *packedKernel {
 	form := "decode"
 	doc := "decodes a row"
 	if dot {
@@ -92,12 +97,14 @@ func begin(s isa, name string, dot bool, nt int) *packedKernel {
 	TEXT(full, NOSPLIT, "func(a *byte)")
 	Pragma("noescape")
 	Doc(full + " " + doc + " of codes.")
-	k := &packedKernel{s: s, dot: dot, nt: nt}
+	k := &packedKernel{s: s, dot: dot, nt: nt, bytes: bytes}
 	k.a = param("a")
 	ldw := k.load(argLdw)
 	w := k.load(argW)
 	k.w = newRows(w, ldw, nt)
-	k.stride = k.load(argStride)
+	if bytes == 0 {
+		k.stride = k.load(argStride)
+	}
 	if !dot {
 		k.x = k.load(argDst)
 		return k
@@ -111,10 +118,21 @@ func begin(s isa, name string, dot bool, nt int) *packedKernel {
 		}
 	}
 	if nt > 2 {
+		// Two tiles ahead: one takes about as long as memory does to answer.
 		k.ahead = GP64()
 		MOVQ(ldw, k.ahead)
-		IMUL3Q(U8(uint8(nt)), k.ahead, k.ahead)
+		IMUL3Q(U8(uint8(2*nt)), k.ahead, k.ahead)
 		ADDQ(w, k.ahead)
+		// So do the scales of later rows, a few at a time.
+		next, n := k.load(argNext), k.load(argLines)
+		Label("next")
+		TESTQ(n, n)
+		JZ(LabelRef("begin"))
+		PREFETCHT0(Mem{Base: next})
+		ADDQ(U32(64), next)
+		DECQ(n)
+		JMP(LabelRef("next"))
+		Label("begin")
 	}
 	return k
 }
@@ -122,8 +140,11 @@ func begin(s isa, name string, dot bool, nt int) *packedKernel {
 // valueOf puts numbers of row r into v: the 16 of a step or a part of them.
 type valueOf func(r, part int, v reg.VecVirtual)
 
-// step handles 16 elements of every row.
-func (k *packedKernel) step(at int, value valueOf) {
+// step handles 16 elements of every row, the n-th since the last advance.
+func (k *packedKernel) step(n int, value valueOf) {
+	at := n * lanes
+	k.at = n * k.bytes
+	defer func() { k.at = 0 }()
 	s := k.s
 	if !k.dot {
 		for p := range s.parts() {
@@ -160,19 +181,58 @@ func (k *packedKernel) step(at int, value valueOf) {
 	}
 }
 
-// advance goes on by elements; lines is how many cache lines the codes of
-// all rows take.
-func (k *packedKernel) advance(elements, lines int) {
-	ADDQ(U32(uint32(4*elements)), k.x)
+// advance goes on by n steps; codes of the next rows are asked for ahead.
+func (k *packedKernel) advance(n int) {
+	ADDQ(U32(uint32(4*lanes*n)), k.x)
 	for _, b := range k.w.base {
-		ADDQ(k.stride, b)
-	}
-	if k.ahead != nil {
-		for i := range lines {
-			PREFETCHT0(Mem{Base: k.ahead, Disp: 64 * i})
+		if k.stride == nil {
+			ADDQ(U32(uint32(n*k.bytes)), b)
+		} else {
+			ADDQ(k.stride, b)
 		}
+	}
+	if k.ahead == nil {
+		return
+	}
+	bytes := n * k.bytes * k.nt
+	if k.stride != nil {
+		bytes = 128 // of codes of up to 8 bits
+	}
+	for at := 0; at < bytes; at += 64 {
+		PREFETCHT0(Mem{Base: k.ahead, Disp: at})
+	}
+	if k.stride == nil {
+		ADDQ(U32(uint32(bytes)), k.ahead)
+	} else {
 		LEAQ(Mem{Base: k.ahead, Index: k.stride, Scale: 8}, k.ahead)
 	}
+}
+
+// steps runs all steps of a block, two at a time for bytes. Blocks of 4-bit
+// codes are too short for it to pay.
+func (k *packedKernel) steps(name string, value valueOf) {
+	if k.bytes != 16 || !k.dot {
+		k.loop(name, argSteps, func() {
+			k.step(0, value)
+			k.advance(1)
+		})
+		return
+	}
+	n := k.load(argSteps)
+	SHRQ(U8(1), n)
+	JNC(LabelRef(name + "Even"))
+	k.step(0, value)
+	k.advance(1)
+	Label(name + "Even")
+	TESTQ(n, n)
+	JZ(LabelRef(name + "Done"))
+	Label(name)
+	k.step(0, value)
+	k.step(1, value)
+	k.advance(2)
+	DECQ(n)
+	JNZ(LabelRef(name))
+	Label(name + "Done")
 }
 
 // outer runs body as often as argument off says, and counts in memory.
@@ -290,22 +350,35 @@ func (s isa) andMem(m Mem, v reg.VecVirtual) {
 	VPAND(t, v, v)
 }
 
-// fastRound prepares rounding to fewer bits by adding and subtracting a number
-// of which the last bit is worth as much as that of the result: 1.5·2¹³ times
-// the power of two in v for fp16, 1.5·2¹⁶ times for bfloat16, with a least
-// power for subnormal results. -0 becomes 0.
-func (k *packedKernel) fastRound() func(v reg.VecVirtual) {
-	s := k.s
+// fastRound rounds to fewer bits by adding and subtracting a number of which
+// the last bit is worth as much as that of the result: 1.5·2¹³ times the power
+// of two in v for fp16, 1.5·2¹⁶ times for bfloat16. -0 becomes 0.
+type fastRound struct {
+	s                   isa
+	mask, least, factor reg.VecVirtual
+}
+
+func (k *packedKernel) fastRound() fastRound {
 	p := k.load(argRound)
-	mask, least, factor := s.vec(), s.vec(), s.vec()
-	VBROADCASTSS(Mem{Base: p}, mask)
-	VBROADCASTSS(Mem{Base: p, Disp: 4}, least)
-	VBROADCASTSS(Mem{Base: p, Disp: 8}, factor)
-	return func(v reg.VecVirtual) {
-		c := s.vec()
-		s.and(mask, v, c)
-		VMAXPS(least, c, c)
-		VFMADD231PS(factor, c, v)
-		VFNMADD231PS(factor, c, v)
+	f := fastRound{k.s, k.s.vec(), k.s.vec(), k.s.vec()}
+	VBROADCASTSS(Mem{Base: p}, f.mask)
+	VBROADCASTSS(Mem{Base: p, Disp: 4}, f.least)
+	VBROADCASTSS(Mem{Base: p, Disp: 8}, f.factor)
+	return f
+}
+
+// any knows a least power, for results that are subnormal.
+func (f fastRound) any(v reg.VecVirtual) { f.round(v, true) }
+
+// normal is for results that are not.
+func (f fastRound) normal(v reg.VecVirtual) { f.round(v, false) }
+
+func (f fastRound) round(v reg.VecVirtual, least bool) {
+	c := f.s.vec()
+	f.s.and(f.mask, v, c)
+	if least {
+		VMAXPS(f.least, c, c)
 	}
+	VFMADD231PS(f.factor, c, v)
+	VFNMADD231PS(f.factor, c, v)
 }

@@ -79,17 +79,17 @@ func (u *unpacker) codes(r, part int, v reg.VecVirtual) {
 	w := u.k.w
 	if u.nibbles {
 		if u.k.s.width == 16 {
-			VPBROADCASTQ(w.at(r, 0), v)
+			VPBROADCASTQ(w.at(r, u.k.at), v)
 		} else {
-			VPBROADCASTD(w.at(r, 4*part), v)
+			VPBROADCASTD(w.at(r, u.k.at+4*part), v)
 		}
 		VPSRLVD(u.sft[0], v, v)
 		return
 	}
 	if u.k.s.width == 16 {
-		VBROADCASTI32X4(w.at(r, 0), v)
+		VBROADCASTI32X4(w.at(r, u.k.at), v)
 	} else {
-		VBROADCASTI128(w.at(r, 0), v)
+		VBROADCASTI128(w.at(r, u.k.at), v)
 	}
 	VPSHUFB(u.shuf[part], v, v)
 	VPSRLVD(u.sft[part], v, v)
@@ -109,10 +109,12 @@ func (f *lookup16) kernel(dot bool, nt int) {
 	if f.scaled {
 		name = "Scaled"
 	}
+	bytes := 0
 	if f.nibbles {
 		name += "4"
+		bytes = 8
 	}
-	k := begin(s, name, dot, nt)
+	k := begin(s, name, dot, bytes, nt)
 	u := newUnpacker(k, f.nibbles)
 	tab := make([][]reg.VecVirtual, nt)
 	for r := range tab {
@@ -120,20 +122,7 @@ func (f *lookup16) kernel(dot bool, nt int) {
 	}
 	value := func(r, part int, v reg.VecVirtual) {
 		u.codes(r, part, v)
-		t := tab[r]
-		if s.width == 16 {
-			VPERMPS(t[0], v, v)
-			return
-		}
-		lo, hi := s.vec(), s.vec()
-		VPERMPS(t[0], v, lo)
-		VPERMPS(t[1], v, hi)
-		VPSLLD(U8(28), v, v)
-		VBLENDVPS(v, hi, lo, v)
-	}
-	step := func() {
-		k.step(0, value)
-		k.advance(lanes, 1)
+		s.lookup16(tab[r], v)
 	}
 	if !f.scaled {
 		t, ldt := k.load(argTab), k.load(argLdt)
@@ -145,7 +134,7 @@ func (f *lookup16) kernel(dot bool, nt int) {
 				ADDQ(ldt, t)
 			}
 		}
-		k.loop("step", argSteps, step)
+		k.steps("step", value)
 		k.end(u.restore)
 		return
 	}
@@ -189,6 +178,10 @@ func (f *lookup16) kernel(dot bool, nt int) {
 		}
 	}
 	flags := k.arg(argFlags)
+	var fast fastRound
+	if dot {
+		fast = k.fastRound()
+	}
 	k.outer("block", argBlocks, func() {
 		TESTL(U32(flagOffset), flags)
 		JZ(LabelRef("scale"))
@@ -199,14 +192,18 @@ func (f *lookup16) kernel(dot bool, nt int) {
 		each(false, func(m Mem, r, p int) { s.mulMem(m, first(r, p), tab[r][p]) })
 		Label("round")
 		if dot {
+			TESTL(U32(flagNormal), flags)
+			JZ(LabelRef("notNormal"))
+			every(fast.normal)
+			JMP(LabelRef("steps"))
+			Label("notNormal")
 			TESTL(U32(flagFast), flags)
 			JZ(LabelRef("slow"))
-			fast := k.fastRound()
-			every(fast)
+			every(fast.any)
 			TESTL(U32(flagBias), flags)
 			JZ(LabelRef("steps"))
 			each(true, func(m Mem, r, p int) { s.addMem(m, tab[r][p], tab[r][p]) })
-			every(fast)
+			every(fast.any)
 			JMP(LabelRef("steps"))
 			Label("slow")
 		}
@@ -233,7 +230,7 @@ func (f *lookup16) kernel(dot bool, nt int) {
 		Label("bias")
 		each(true, func(m Mem, r, p int) { s.addMem(m, tab[r][p], tab[r][p]) })
 		Label("steps")
-		k.loop("step", argSteps, step)
+		k.steps("step", value)
 		par.advance(4)
 	})
 	k.end(u.restore)
@@ -245,7 +242,7 @@ type lookup64 struct{ s isa }
 
 func (f *lookup64) kernel(dot bool, nt int) {
 	s := f.s
-	k := begin(s, "LUT64", dot, nt)
+	k := begin(s, "LUT64", dot, 0, nt)
 	u := newUnpacker(k, false)
 	t := k.load(argTab)
 	var value valueOf
@@ -273,16 +270,14 @@ func (f *lookup64) kernel(dot bool, nt int) {
 			s.gather(t, v)
 		}
 	}
-	k.loop("step", argSteps, func() {
-		k.step(0, value)
-		k.advance(lanes, 2)
-	})
+	k.steps("step", value)
 	k.end(nil)
 }
 
 // gather replaces the codes in v by entries of the table at t.
 func (s isa) gather(t reg.GPVirtual, v reg.VecVirtual) {
 	dst := s.vec()
+	s.zero(dst) // a gather keeps lanes: without this it waits for the last one
 	m := Mem{Base: t, Index: v.(reg.Register), Scale: 4}
 	if s.width == 16 {
 		all := K()
@@ -302,15 +297,12 @@ type lookup256 struct{ s isa }
 
 func (f *lookup256) kernel(dot bool, nt int) {
 	s := f.s
-	k := begin(s, "LUT256", dot, nt)
+	k := begin(s, "LUT256", dot, 16, nt)
 	if !dot || s.width != 16 {
 		t := k.load(argTab)
-		k.loop("step", argSteps, func() {
-			k.step(0, func(r, part int, v reg.VecVirtual) {
-				VPMOVZXBD(k.w.at(r, part*s.width), v)
-				s.gather(t, v)
-			})
-			k.advance(lanes, 2)
+		k.steps("step", func(r, part int, v reg.VecVirtual) {
+			VPMOVZXBD(k.w.at(r, k.at+part*s.width), v)
+			s.gather(t, v)
 		})
 		k.end(nil)
 		return
@@ -346,7 +338,7 @@ func (f *lookup256) kernel(dot bool, nt int) {
 			VFMADD231PS(xl, a[0], k.acc[r][0])
 			VFMADD231PS(xh, a[1], k.acc[r][0])
 		}
-		k.advance(2*lanes, 4)
+		k.advance(2)
 	})
 	k.end(nil)
 }
@@ -366,7 +358,11 @@ func (m mode) has(f int) bool { return m.flags&f != 0 }
 
 func (f *integers) kernel(dot bool, nt int) {
 	s := f.s
-	k := begin(s, f.kind, dot, nt)
+	bytes := 16
+	if f.kind == "UN" {
+		bytes = 0
+	}
+	k := begin(s, f.kind, dot, bytes, nt)
 	var u *unpacker
 	if f.kind == "UN" {
 		u = newUnpacker(k, false)
@@ -374,9 +370,9 @@ func (f *integers) kernel(dot bool, nt int) {
 	codes := func(r, part int, v reg.VecVirtual) {
 		switch f.kind {
 		case "I8":
-			VPMOVSXBD(k.w.at(r, part*s.width), v)
+			VPMOVSXBD(k.w.at(r, k.at+part*s.width), v)
 		case "U8":
-			VPMOVZXBD(k.w.at(r, part*s.width), v)
+			VPMOVZXBD(k.w.at(r, k.at+part*s.width), v)
 		default:
 			u.codes(r, part, v)
 			s.andMem(k.arg(argMask), v)
@@ -389,6 +385,7 @@ func (f *integers) kernel(dot bool, nt int) {
 	modes := []mode{{0}, {flagF16}, {flagOffset}, {flagOffset | flagF16}}
 	if dot {
 		modes = append(modes, mode{flagFast}, mode{flagOffset | flagFast})
+		modes = append(modes, mode{flagNormal}, mode{flagOffset | flagNormal})
 	}
 	if f.kind != "I8" {
 		modes = append(modes, mode{flagBias}, mode{flagBias | flagF16}, mode{flagBias | flagBF16})
@@ -412,7 +409,9 @@ func (f *integers) kernel(dot bool, nt int) {
 		case m.has(flagBF16):
 			round = s.bf16()
 		case m.has(flagFast):
-			round = k.fastRound()
+			round = k.fastRound().any
+		case m.has(flagNormal):
+			round = k.fastRound().normal
 		}
 		value := func(r, part int, v reg.VecVirtual) {
 			codes(r, part, v)
@@ -439,10 +438,7 @@ func (f *integers) kernel(dot bool, nt int) {
 					VBROADCASTSS(at, other[r])
 				}
 			}
-			k.loop(fmt.Sprintf("step%d", i), argSteps, func() {
-				k.step(0, value)
-				k.advance(lanes, 2)
-			})
+			k.steps(fmt.Sprintf("step%d", i), value)
 			par.advance(4)
 		})
 		if i+1 < len(modes) {
@@ -451,4 +447,17 @@ func (f *integers) kernel(dot bool, nt int) {
 	}
 	Label("done")
 	k.end(nil)
+}
+
+// lookup16 replaces the codes in v by entries of a table of 16.
+func (s isa) lookup16(t []reg.VecVirtual, v reg.VecVirtual) {
+	if s.width == 16 {
+		VPERMPS(t[0], v, v)
+		return
+	}
+	lo, hi := s.vec(), s.vec()
+	VPERMPS(t[0], v, lo)
+	VPERMPS(t[1], v, hi)
+	VPSLLD(U8(28), v, v)
+	VBLENDVPS(v, hi, lo, v)
 }
