@@ -45,8 +45,9 @@ type Options struct {
 	Context    context.Context      // nil: context.Background()
 }
 
-// Encoded is a tensor in a codec's format. Weight is coded as it is written;
-// the other parts are there once it has been.
+// Encoded is a tensor in a codec's format, coded as its parts are written. The
+// first part, the codes, is best written before the others, which it computes
+// as well; otherwise everything is coded twice.
 type Encoded struct {
 	Codec Codec
 	Src   checkpoint.Tensor
@@ -58,9 +59,7 @@ type Encoded struct {
 }
 
 // Encode describes t, a matrix or a stack of matrices, in the format of c.
-// The parts are named after prefix. Writing the first part codes the tensor in
-// blocks of rows; it must be written before the others, which
-// checkpoint.WriteFile does, since U32 comes before the types of the others.
+// The parts are named after prefix.
 func Encode(c Codec, t checkpoint.Tensor, prefix string, o Options) (*Encoded, error) {
 	parts, err := c.Parts(t.DType(), t.Shape())
 	if err != nil {
@@ -76,7 +75,7 @@ func Encode(c Codec, t checkpoint.Tensor, prefix string, o Options) (*Encoded, e
 	e.Parts = append(e.Parts, &lazyPart{e, prefix + "." + parts[0].Suffix, parts[0]})
 	e.small = make([][]byte, len(parts)-1)
 	for i, p := range parts[1:] {
-		e.Parts = append(e.Parts, &smallPart{lazyPart{e, prefix + "." + p.Suffix, p}, &e.small[i]})
+		e.Parts = append(e.Parts, &smallPart{lazyPart: lazyPart{e, prefix + "." + p.Suffix, p}, data: &e.small[i]})
 	}
 	return e, nil
 }
@@ -96,20 +95,31 @@ func (p *lazyPart) ReadFloat32([]float32, int) error {
 	return fmt.Errorf("quant: tensor %q holds codes", p.name)
 }
 
-func (p *lazyPart) WriteTo(w io.Writer) (int64, error) { return p.e.run(w) }
+func (p *lazyPart) WriteTo(w io.Writer) (int64, error) {
+	n, err := p.e.run(w, p.e.o.Done)
+	for i, q := range p.e.Parts[1:] {
+		if q.(*smallPart).written {
+			p.e.small[i] = nil
+		}
+	}
+	return n, err
+}
 
 // smallPart is one of the other parts. Its data are let go once written.
 type smallPart struct {
 	lazyPart
-	data *[]byte
+	data    *[]byte
+	written bool
 }
 
 func (p *smallPart) WriteTo(w io.Writer) (int64, error) {
 	if *p.data == nil {
-		return 0, fmt.Errorf("quant: tensor %q has to be written once, after the codes it belongs to", p.name)
+		if _, err := p.e.run(io.Discard, nil); err != nil {
+			return 0, err
+		}
 	}
 	n, err := w.Write(*p.data)
-	*p.data = nil
+	*p.data, p.written = nil, true
 	return int64(n), err
 }
 
@@ -125,7 +135,7 @@ type block struct {
 }
 
 // run codes all rows and writes the first part.
-func (e *Encoded) run(w io.Writer) (int64, error) {
+func (e *Encoded) run(w io.Writer, done func(elements int64)) (int64, error) {
 	shape := e.Src.Shape()
 	cols := shape[len(shape)-1]
 	rows := checkpoint.NumElements(e.Src) / cols
@@ -187,8 +197,8 @@ func (e *Encoded) run(w io.Writer) (int64, error) {
 			return n, err
 		}
 		e.Stats.Add(b.stats)
-		if e.o.Done != nil {
-			e.o.Done(b.stats.Elements)
+		if done != nil {
+			done(b.stats.Elements)
 		}
 		b.out = nil
 		<-slots
