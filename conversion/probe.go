@@ -16,44 +16,53 @@ import (
 // the probe saw before fp16 overflows.
 const ProbeHeadroom = 4
 
-// probeText is what the range probe reads: prose, numbers, code and line
-// breaks.
-const probeText = "In 1998,\n\n  if (a[i] > 0.5) { sum += 1; } // \"Why?\" she asked; nobody knew.\n"
+// probePieces is what the range probe reads: words, numbers, line breaks and
+// code, each a token of its own in most vocabularies.
+var probePieces = []string{
+	"In", " ", "1", "9", "8", ",", "\n\n", " the", " if", " (", "a", "[", "i", "]", " >", "0", ";", "\n", " return", ".",
+	"The", " and", "\"", "?", "x", " =", "#", "-",
+}
 
 // probeTokens is few because the largest values of the residual stream are
 // those of the first token, which attention sinks into: measured on Gemma 3
 // 270M and on SmolLM2, where no other of 640 tokens comes above it.
 const probeTokens = 16
 
-// probeIDs returns the token ids that the range probe runs: text where the
-// source has a tokenizer, else ids spread over the vocabulary.
+// probeIDs returns the token ids that the range probe runs: the one that
+// starts a text, then those of probePieces, where the source has a tokenizer
+// that knows them, else ids spread over the vocabulary.
 func (s *Source) probeIDs(tok *tokenizer.Tokenizer) []int32 {
-	return s.textIDs(tok, probeText, probeTokens)
-}
-
-// textIDs returns up to n ids: the one that starts a text, the text's, and
-// after its end any others.
-func (s *Source) textIDs(tok *tokenizer.Tokenizer, text string, n int) []int32 {
 	cfg := s.Model.Config()
 	var ids []int32
 	if cfg.BOS >= 0 && cfg.BOS < cfg.Vocab {
 		ids = append(ids, int32(cfg.BOS))
 	}
-	n = min(n, cfg.MaxPositions)
 	if tok != nil {
-		if text, err := tok.Encode(text, tokenizer.EncodeOptions{}); err == nil {
-			for _, id := range text {
-				if int(id) < cfg.Vocab {
-					ids = append(ids, id)
-				}
+		for _, piece := range probePieces {
+			if id, ok := tokenOf(tok, piece); ok && int(id) < cfg.Vocab {
+				ids = append(ids, id)
 			}
 		}
 	}
+	n := min(probeTokens, cfg.MaxPositions)
 	for x := uint32(12345); len(ids) < n; {
 		x = x*1664525 + 1013904223
 		ids = append(ids, int32(uint64(x)*uint64(cfg.Vocab)>>32))
 	}
 	return ids[:n]
+}
+
+// tokenOf finds the token for a piece of text in the spellings of vocabularies:
+// with white space as it is, as in SentencePiece and as in byte-level BPE.
+func tokenOf(tok *tokenizer.Tokenizer, piece string) (int32, bool) {
+	for _, spell := range []*strings.Replacer{
+		strings.NewReplacer(), strings.NewReplacer(" ", "\u2581"), strings.NewReplacer(" ", "\u0120", "\n", "\u010a"),
+	} {
+		if id, ok := tok.TokenID(spell.Replace(piece)); ok {
+			return id, true
+		}
+	}
+	return 0, false
 }
 
 // Probe is what the range probe found.

@@ -15,6 +15,7 @@ import (
 	"github.com/smelt-go/smelt/checkpoint"
 	"github.com/smelt-go/smelt/fixtures"
 	"github.com/smelt-go/smelt/parity/reference"
+	"github.com/smelt-go/smelt/tokenizer"
 )
 
 func openFixture(t testing.TB, name string) *Source {
@@ -135,6 +136,35 @@ func TestProduct(t *testing.T) {
 	}
 }
 
+// The pieces of the probe are found in either kind of vocabulary.
+func TestProbePieces(t *testing.T) {
+	vocabulary := func(space, newline string) *tokenizer.Tokenizer {
+		var entries []string
+		for i, p := range probePieces {
+			p = strings.NewReplacer(" ", space, "\n", newline).Replace(p)
+			entries = append(entries, fmt.Sprintf("%q:%d", p, 10+i))
+		}
+		tok, err := tokenizer.Parse("test", []byte(`{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":null,`+
+			`"pre_tokenizer":null,"post_processor":null,"decoder":null,"model":{"type":"BPE","vocab":{`+strings.Join(entries, ",")+`},"merges":[]}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tok
+	}
+	s := openFixture(t, "gemma3")
+	for _, tok := range []*tokenizer.Tokenizer{vocabulary(" ", "\n"), vocabulary("\u2581", "\n"), vocabulary("\u0120", "\u010a")} {
+		ids := s.probeIDs(tok)
+		if len(ids) != probeTokens || ids[0] != int32(s.Model.Config().BOS) {
+			t.Fatalf("ids %v", ids)
+		}
+		for i, id := range ids[1:] {
+			if int(id) != 10+i {
+				t.Errorf("piece %q has id %d, want %d", probePieces[i], id, 10+i)
+			}
+		}
+	}
+}
+
 // The few tokens of the probe find the range of a long text. SMELT_REAL_MODELS
 // is a directory with one checkpoint directory a model.
 func TestProbeFindsTheRange(t *testing.T) {
@@ -165,7 +195,11 @@ func TestProbeFindsTheRange(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ids := s.textIDs(tok, string(text), 256)
+			ids, err := tok.Encode(string(text), tokenizer.EncodeOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(s.probeIDs(nil)[:1:1], ids[:255]...) // after the token that starts a text
 			long := slices.Max(s.ranges(t, ids, product).Residual())
 			t.Logf("the probe's %d tokens reach %v, %d tokens of text %v", p.Tokens, p.Residual, len(ids), long)
 			if p.Residual < 0.95*long {

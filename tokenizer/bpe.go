@@ -10,7 +10,7 @@ import (
 // until none is left.
 type bpe struct {
 	vocab  *vocabulary
-	merges *mergeTable
+	merges func() (*mergeTable, error) // read when they are first needed
 
 	prefix string // continuing_subword_prefix
 	suffix string // end_of_word_suffix
@@ -52,6 +52,7 @@ func (a candidate) before(b candidate) bool {
 
 // workspace is the scratch memory of one Encode.
 type workspace struct {
+	merges  *mergeTable
 	symbols []symbol
 	queue   []candidate
 	// words remembers the ids of the words of this text, as ranges of out.
@@ -223,7 +224,7 @@ func (m *bpe) join(w *workspace) {
 	s := w.symbols
 	w.queue = w.queue[:0]
 	for i := range len(s) - 1 {
-		if to, ok := m.merges.get(s[i].id, s[i+1].id); ok {
+		if to, ok := w.merges.get(s[i].id, s[i+1].id); ok {
 			w.enqueue(candidate{to.rank, int32(i), to.id})
 		}
 	}
@@ -235,7 +236,7 @@ func (m *bpe) join(w *workspace) {
 		}
 		right := &s[left.next]
 		// The neighbours may have changed since this was queued.
-		if to, ok := m.merges.get(left.id, right.id); !ok || to.id != top.id {
+		if to, ok := w.merges.get(left.id, right.id); !ok || to.id != top.id {
 			continue
 		}
 		left.id = top.id
@@ -245,12 +246,12 @@ func (m *bpe) join(w *workspace) {
 			s[left.next].prev = top.pos
 		}
 		if left.prev >= 0 {
-			if to, ok := m.merges.get(s[left.prev].id, left.id); ok {
+			if to, ok := w.merges.get(s[left.prev].id, left.id); ok {
 				w.enqueue(candidate{to.rank, left.prev, to.id})
 			}
 		}
 		if left.next >= 0 {
-			if to, ok := m.merges.get(left.id, s[left.next].id); ok {
+			if to, ok := w.merges.get(left.id, s[left.next].id); ok {
 				w.enqueue(candidate{to.rank, top.pos, to.id})
 			}
 		}

@@ -20,6 +20,17 @@ func readMerges(s *scanner, v *vocabulary, prefix string) (*mergeTable, error) {
 	return r.table, r.resolve()
 }
 
+// skimMerges checks the form of the merges array, and the tokens of the first
+// of them: what is wrong with all is found early.
+func skimMerges(s *scanner, v *vocabulary, prefix string) error {
+	r := &mergeReader{s: s, v: v, prefix: prefix, table: newMergeTable(mergeBatch), skim: true}
+	err := s.array(r.item)
+	if e := r.resolve(); e != nil {
+		return e
+	}
+	return err
+}
+
 // mergeReader collects merges and looks their tokens up many at a time: one
 // lookup waits for memory thrice, and the waits of independent ones overlap.
 type mergeReader struct {
@@ -27,7 +38,8 @@ type mergeReader struct {
 	v      *vocabulary
 	prefix string
 	table  *mergeTable
-	rank   int32 // of the first pair of the batch
+	skim   bool  // do not look up more than a batch
+	rank   int32 // of the first pair of the batch, or of the next one to skip
 
 	pairs  []mergePair
 	words  []lookup        // left, right, left, right, …, then the joined tokens
@@ -83,6 +95,11 @@ func (r *mergeReader) item() error {
 		}
 	default:
 		return s.errorf("merge %d is neither a string nor a pair", r.next())
+	}
+	if r.skim && len(r.table.merges) == mergeBatch {
+		r.arena = r.arena[:0]
+		r.rank++
+		return nil
 	}
 	p.pos = s.pos
 	r.pairs = append(r.pairs, p)

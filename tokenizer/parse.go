@@ -1,8 +1,10 @@
 package tokenizer
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
+	"sync"
 )
 
 // Parse reads a tokenizer.json from memory. name stands for the file in
@@ -10,7 +12,16 @@ import (
 //
 // Reading is strict: a component, a field or a pattern that this package
 // does not know is an error that names it, never a default.
+//
+// The merges of a BPE model, by far the largest part of a file, are read but
+// only the first of them looked up: Encode does the rest when it is first
+// called, and returns what it finds wrong with them.
 func Parse(name string, data []byte) (*Tokenizer, error) {
+	return parseOwn(name, bytes.Clone(data))
+}
+
+// parseOwn is Parse for data that nobody will change.
+func parseOwn(name string, data []byte) (*Tokenizer, error) {
 	t, err := parse(name, data)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %s: %w", name, err)
@@ -126,10 +137,10 @@ func checkFirst(normalizer, pre node) error {
 
 // readModel reads the model object. The merges need the vocabulary and the
 // prefix; in a file that has these later, the merges are skipped at first and
-// read at the end.
+// looked at in the end.
 func readModel(s *scanner) (*bpe, error) {
 	m := &bpe{}
-	mergesAt, prefixKnown := -1, false
+	mergesAt, prefixKnown, skimmed := -1, false, false
 	var fields []field
 	seen := map[string]bool{}
 	err := s.object(func(key []byte) error {
@@ -148,7 +159,7 @@ func readModel(s *scanner) (*bpe, error) {
 		case "merges":
 			mergesAt = s.pos
 			if m.vocab != nil && prefixKnown {
-				m.merges, err = readMerges(s, m.vocab, m.prefix)
+				err, skimmed = skimMerges(s, m.vocab, m.prefix), true
 			} else {
 				err = s.skip(0)
 			}
@@ -178,12 +189,18 @@ func readModel(s *scanner) (*bpe, error) {
 	if m.vocab == nil || mergesAt < 0 {
 		return nil, fmt.Errorf("model: BPE needs both vocab and merges")
 	}
-	if m.merges == nil {
-		again := &scanner{data: s.data, pos: mergesAt}
-		if m.merges, err = readMerges(again, m.vocab, m.prefix); err != nil {
+	if !skimmed {
+		if err := skimMerges(&scanner{data: s.data, pos: mergesAt}, m.vocab, m.prefix); err != nil {
 			return nil, fmt.Errorf("model.merges: %w", err)
 		}
 	}
+	m.merges = sync.OnceValues(func() (*mergeTable, error) {
+		t, err := readMerges(&scanner{data: s.data, pos: mergesAt}, m.vocab, m.prefix)
+		if err != nil {
+			return nil, fmt.Errorf("model.merges: %w", err)
+		}
+		return t, nil
+	})
 	m.index()
 	return m, nil
 }

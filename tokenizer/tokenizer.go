@@ -53,12 +53,13 @@ func Load(path string) (*Tokenizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
 	}
-	return Parse(path, data)
+	return parseOwn(path, data)
 }
 
 // Encode returns the ids of text.
 //
-// It fails if text is not valid UTF-8, or if text has a character that the
+// It fails if text is not valid UTF-8, if merges of the file are wrong (see
+// Parse), or if text has a character that the
 // vocabulary lacks while the model's unknown token is missing too. A model
 // without an unknown token, like the reference, drops such a character.
 func (t *Tokenizer) Encode(text string, opts EncodeOptions) ([]int32, error) {
@@ -67,6 +68,10 @@ func (t *Tokenizer) Encode(text string, opts EncodeOptions) ([]int32, error) {
 	}
 	w := &workspace{}
 	if text != "" {
+		var err error
+		if w.merges, err = t.model.merges(); err != nil {
+			return nil, fmt.Errorf("tokenizer: %s: %w", t.name, err)
+		}
 		for _, p := range t.pieces(text) {
 			if p.id != notAdded {
 				w.out = append(w.out, p.id)
