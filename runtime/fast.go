@@ -15,9 +15,9 @@ var fastLowerers = map[string]fastLowerer{
 	"matmul":  fastMatmul,
 	"gather":  fastGather,
 	"softmax": fastSoftmax,
-	"add":     fastBinary(addOp),
-	"sub":     fastBinary(subOp),
-	"mul":     fastBinary(mulOp),
+	"add":     firstOf(fastBinary(addOp), fastInts(addOf[int32])),
+	"sub":     firstOf(fastBinary(subOp), fastInts(subOf[int32])),
+	"mul":     firstOf(fastBinary(mulOp), fastInts(mulOf[int32])),
 	"silu":    fastUnary(kernel.Silu),
 	"gelu":    fastGelu,
 
@@ -37,4 +37,16 @@ func constants(c *mil.Infer, params ...string) bool {
 		}
 	}
 	return true
+}
+
+// firstOf tries lowerers in turn.
+func firstOf(list ...fastLowerer) fastLowerer {
+	return func(l *lowering, op *mil.Op) (instr, bool, error) {
+		for _, f := range list {
+			if in, ok, err := f(l, op); ok || err != nil {
+				return in, ok, err
+			}
+		}
+		return instr{}, false, nil
+	}
 }

@@ -211,3 +211,32 @@ func broadcastInto(shape *[maxRank]int, a, b *Tensor) (rank int, err error) {
 	}
 	return rank, nil
 }
+
+// fastInts handles integer vectors of one length: positions in a cache, which
+// every step computes.
+func fastInts(f func(a, b int32) int32) fastLowerer {
+	return func(l *lowering, op *mil.Op) (instr, bool, error) {
+		c := l.infer(op)
+		xt, yt := c.T("x"), c.T("y")
+		if resultType(op) != mil.Int32 || xt.DType != mil.Int32 || !xt.Equal(yt) || xt.Rank() != 1 || xt.NumElements() < 0 {
+			return instr{}, false, nil
+		}
+		x, err := l.must(op, "x")
+		if err != nil {
+			return instr{}, false, err
+		}
+		y, err := l.must(op, "y")
+		if err != nil {
+			return instr{}, false, err
+		}
+		o := l.result(op, 0)
+		return instr{out: []int{o}, exact: true, alias: -1, run: func(fr *frame) error {
+			a, b := fr.t[x].I, fr.t[y].I
+			t := fr.out(o, mil.Int32, len(a))
+			for i, v := range a {
+				t.I[i] = f(v, b[i])
+			}
+			return nil
+		}}, true, nil
+	}
+}

@@ -53,6 +53,21 @@ func (p integers) at(f *frame) []int {
 	return out
 }
 
+// length is the number of entries in this run, and get one of them.
+func (p integers) length(f *frame) int {
+	if p.known || p.slot < 0 {
+		return len(p.v)
+	}
+	return f.t[p.slot].Len()
+}
+
+func (p integers) get(f *frame, k int) int {
+	if p.known || p.slot < 0 {
+		return p.v[k]
+	}
+	return f.t[p.slot].Int(k)
+}
+
 // region is a strided selection of a tensor's elements, or the place of one.
 type region struct {
 	shape []int  // what is selected

@@ -11,6 +11,7 @@ import (
 type slicing struct {
 	begin, end integers
 	rest       mil.SliceParams // stride and masks
+	plain      bool            // stride 1 and no masks
 }
 
 func (l *lowering) slicing(op *mil.Op) (s slicing, err error) {
@@ -19,6 +20,9 @@ func (l *lowering) slicing(op *mil.Op) (s slicing, err error) {
 		return s, err
 	}
 	s.rest = c.Slice()
+	none := func(m []bool) bool { return !slices.Contains(m, true) }
+	s.plain = none(s.rest.BeginMask) && none(s.rest.EndMask) && none(s.rest.SqueezeAll) &&
+		!slices.ContainsFunc(s.rest.Stride, func(n int) bool { return n != 1 })
 	if s.begin, err = l.integers(op, "begin"); err == nil {
 		s.end, err = l.integers(op, "end")
 	}
@@ -98,29 +102,56 @@ func lowerSliceUpdate(l *lowering, op *mil.Op) (instr, error) {
 	if err != nil {
 		return instr{}, err
 	}
-	o, state := l.result(op, 0), l.replaces(op)
+	o, id, state := l.result(op, 0), l.local(), l.replaces(op)
 	return instr{exact: true, alias: -1, run: func(f *frame) error {
 		x, u := f.t[in[0]], f.t[in[1]]
-		r, err := s.of(f, x.Shape)
-		if err != nil {
-			return err
-		}
-		if !slices.Equal(r.shape, u.Shape) || u.DType != x.DType {
-			return fmt.Errorf("update is %v, the slice is %v of %v", u, r.shape, x.DType)
+		p := local[placement](f, id)
+		off, known := s.start(f, x, u)
+		if !known || !p.fits(x, u) {
+			r, err := s.of(f, x.Shape)
+			if err != nil {
+				return err
+			}
+			if !slices.Equal(r.shape, u.Shape) || u.DType != x.DType {
+				return fmt.Errorf("update is %v, the slice is %v of %v", u, r.shape, x.DType)
+			}
+			// The region is strided in the result and dense in update.
+			for k := range r.loops {
+				r.loops[k].d, r.loops[k].s = r.loops[k].s, r.loops[k].d
+			}
+			off = r.off
+			p.plan(x, u, r.loops, known)
 		}
 		if f.solely(in[0], state) {
 			f.share(o, in[0])
 		} else {
-			out := f.out(o, x.DType, x.Shape...).words()
-			f.copyLoops(out, 0, x.words(), 0, []loop{{len(out), 1, 1}})
+			copy(f.out(o, x.DType, x.Shape...).words(), x.words())
 		}
-		// The region is strided in the result and dense in update.
-		for k := range r.loops {
-			r.loops[k].d, r.loops[k].s = r.loops[k].s, r.loops[k].d
-		}
-		f.copyLoops(f.t[o].words(), r.off, u.words(), 0, r.loops)
+		p.copy.dst, p.copy.src, p.copy.do = f.t[o].words(), u.words(), off
+		p.copy.start(f)
+		p.copy.dst, p.copy.src = nil, nil
 		return nil
 	}}, nil
+}
+
+// start finds where u goes in x if the slice is as plain as it can be: no
+// strides or masks, begin and end within x and as far apart as u is long. The
+// way to copy then depends on the shapes alone.
+func (s slicing) start(f *frame, x, u *Tensor) (off int, ok bool) {
+	r := len(x.Shape)
+	if !s.plain || u.DType != x.DType || len(u.Shape) != r || s.begin.length(f) != r || s.end.length(f) != r {
+		return 0, false
+	}
+	step := 1
+	for k := r - 1; k >= 0; k-- {
+		b, e := s.begin.get(f, k), s.end.get(f, k)
+		if b < 0 || e > x.Shape[k] || e-b != u.Shape[k] || b >= e {
+			return 0, false
+		}
+		off += b * step
+		step *= x.Shape[k]
+	}
+	return off, true
 }
 
 // replaces names the state that op's result is written to before anything can

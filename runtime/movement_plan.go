@@ -61,3 +61,21 @@ func (j *joining) plan(shape []int, place func(i int) (int, []loop)) {
 		j.shapes = append(j.shapes, slices.Clone(p.Shape))
 	}
 }
+
+// placement is the way to copy a tensor into a plain region of another, which
+// is the same wherever the region begins.
+type placement struct {
+	valid bool
+	x, u  []int // shapes
+	copy  copyTask
+}
+
+func (p *placement) fits(x, u *Tensor) bool {
+	return p.valid && slices.Equal(p.x, x.Shape) && slices.Equal(p.u, u.Shape)
+}
+
+func (p *placement) plan(x, u *Tensor, loops []loop, plain bool) {
+	p.valid = plain
+	p.x, p.u = append(p.x[:0], x.Shape...), append(p.u[:0], u.Shape...)
+	p.copy = copyTask{copyPlan: planCopy(loops)}
+}
