@@ -8,38 +8,73 @@ import (
 )
 
 // maxTask finds the largest element of rows, or its index. As in the general
-// form, the first NaN beats everything.
+// form, the first NaN beats everything. A unit is a piece of a row: a row of
+// logits is long.
 type maxTask struct {
-	x     []float32
-	n     int
-	value []float32 // either
-	index []int32   // or
+	x      []float32
+	n      int
+	pieces int     // of a row
+	best   []piece // by unit
 }
 
+// piece is what a part of a row has found: its largest element and the index
+// of its first NaN, or -1.
+type piece struct {
+	top float32
+	nan int32
+}
+
+// pieceLen is the number of elements of a piece.
+const pieceLen = 1 << 14
+
 func (p *maxTask) run(lo, hi int) {
-	for r := lo; r < hi; r++ {
-		row := p.x[r*p.n:][:p.n]
-		at := -1
+	for u := lo; u < hi; u++ {
+		from := u % p.pieces * pieceLen
+		part := p.x[u/p.pieces*p.n+from:][:min(pieceLen, p.n-from)]
+		b := piece{kernel.Max(part), -1}
 		// A sum of squares is NaN only if an element is.
-		if s := kernel.SumSquares(row); s != s {
-			for i, v := range row {
+		if s := kernel.SumSquares(part); s != s {
+			for i, v := range part {
 				if v != v {
-					at = i
+					b.nan = int32(from + i)
 					break
 				}
 			}
 		}
-		switch {
-		case p.value == nil && at >= 0:
-			p.index[r] = int32(at)
-		case p.value == nil:
-			p.index[r] = int32(kernel.ArgMax(row))
-		case at >= 0:
-			p.value[r] = float32(math.NaN())
-		default:
-			p.value[r] = kernel.Max(row)
+		p.best[u] = b
+	}
+}
+
+// row combines the pieces of row r: the first NaN, or the largest element and
+// the piece that holds it first.
+func (p *maxTask) row(r int) (top float32, at int, nan int32) {
+	top = float32(math.Inf(-1))
+	for i, b := range p.best[r*p.pieces:][:p.pieces] {
+		if b.nan >= 0 {
+			return 0, 0, b.nan
+		}
+		if b.top > top {
+			top, at = b.top, i
 		}
 	}
+	return top, at, -1
+}
+
+func (p *maxTask) value(r int) float32 {
+	top, _, nan := p.row(r)
+	if nan >= 0 {
+		return float32(math.NaN())
+	}
+	return top
+}
+
+func (p *maxTask) index(r int) int32 {
+	_, at, nan := p.row(r)
+	if nan >= 0 {
+		return nan
+	}
+	from := at * pieceLen
+	return int32(from + kernel.ArgMax(p.x[r*p.n+from:][:min(pieceLen, p.n-from)]))
 }
 
 // fastMax handles reduce_argmax and reduce_max over the last axis.
@@ -81,9 +116,21 @@ func fastMax(l *lowering, op *mil.Op) (instr, bool, error) {
 		}
 		y := f.out(o, dt, shape[:rank]...)
 		p := local[maxTask](f, id)
-		p.x, p.n, p.value, p.index = in.F, n, y.F, y.I
-		f.pool.do(y.Len(), 1+(1<<15)/max(n, 1), p)
-		p.x, p.value, p.index = nil, nil, nil
+		p.x, p.n, p.pieces = in.F, n, max(1, (n+pieceLen-1)/pieceLen)
+		units := y.Len() * p.pieces
+		if cap(p.best) < units {
+			p.best = make([]piece, units)
+		}
+		p.best = p.best[:units]
+		f.pool.do(units, 1+(1<<15)/max(1, min(n, pieceLen)), p)
+		for r := range y.Len() {
+			if y.F != nil {
+				y.F[r] = p.value(r)
+			} else {
+				y.I[r] = p.index(r)
+			}
+		}
+		p.x = nil
 		return nil
 	}}, true, nil
 }

@@ -246,3 +246,43 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 		t.Errorf("%d buffers for a chain of 24 ops", buffers)
 	}
 }
+
+// Long rows are searched in pieces; the first of equal elements wins, and the
+// first NaN before all.
+func TestMaximumOfLongRows(t *testing.T) {
+	const n = 3*pieceLen + 5
+	nan := float32(math.NaN())
+	rows := map[string]map[int]float32{
+		"equal elements":  {pieceLen + 7: 50, 2*pieceLen + 1: 50, 3*pieceLen + 4: 50},
+		"last":            {n - 1: 50},
+		"first":           {0: 50, pieceLen: 50},
+		"NaN after":       {3: 50, 2*pieceLen + 9: nan, 3 * pieceLen: nan},
+		"only -Inf":       nil,
+		"NaN in the rest": {n - 2: nan},
+	}
+	for name, set := range rows {
+		t.Run(name, func(t *testing.T) {
+			x := NewTensor(mil.Float32, 2, n)
+			for i := range x.F {
+				x.F[i] = float32(i % 41)
+				if set == nil {
+					x.F[i] = float32(math.Inf(-1))
+				}
+			}
+			for i, v := range set {
+				x.F[n+i] = v
+			}
+			in := map[string]*Tensor{"x": x}
+			for _, kind := range []string{"reduce_argmax", "reduce_max"} {
+				args := mil.Args{}
+				if kind == "reduce_max" {
+					args["axes"] = []int{1}
+				}
+				fast, general := both(t, oneOp(t, kind, args, in), in, Options{Threads: 3})
+				if !slices.Equal(fast.I, general.I) || !sameBits(fast.F, general.F) {
+					t.Errorf("%s: %v %v, general form %v %v", kind, fast.F, fast.I, general.F, general.I)
+				}
+			}
+		})
+	}
+}
