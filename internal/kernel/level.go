@@ -34,7 +34,8 @@ type level struct {
 	silu       func(dst, x *float32, n int)
 	geluTanh   func(dst, x *float32, n int)
 
-	cast *castForms // nil: the Go forms
+	cast   *castForms   // nil: the Go forms
+	affine *affineForms // likewise
 }
 
 // levels lists what this processor can run, best first; the last is Go.

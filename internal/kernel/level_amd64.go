@@ -50,6 +50,7 @@ var avx512Level = level{
 	silu:       siluAVX512,
 	geluTanh:   geluTanhAVX512,
 	cast:       &avx512Cast,
+	affine:     &avx512Affine,
 }
 
 var avx2Level = level{
@@ -94,4 +95,5 @@ var avx2Level = level{
 	silu:       siluAVX2,
 	geluTanh:   geluTanhAVX2,
 	cast:       &avx2Cast,
+	affine:     &avx2Affine,
 }

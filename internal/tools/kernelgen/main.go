@@ -16,6 +16,7 @@ import (
 )
 
 var groups = map[string]func(isa){
+	"affine":      affineKernels,
 	"cast":        castKernels,
 	"exact":       exactKernels,
 	"dot":         dotKernels,
