@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/smelt-go/smelt/checkpoint"
+	"github.com/smelt-go/smelt/internal/kernel"
 )
 
 // Rounding is a variant of MLX's affine rule.
@@ -109,7 +110,7 @@ func (a Affine) Encode(dst [][]byte, r Rows, m Method) error {
 
 // range_ gives scale and bias of a group before they are rounded.
 func (a Affine) range_(w []float32) (scale, bias float32) {
-	lo, hi := minMax(w)
+	lo, hi := kernel.AffineRange(w)
 	if a.Rounding == RoundMetal {
 		hi = max(hi, 0)
 	}
@@ -144,14 +145,7 @@ func (a Affine) code(dst []byte, w []float32, scale, bias float32) {
 		}
 		return
 	}
-	dst = dst[:len(w)]
-	for i, x := range w {
-		// Adding 1.5·2²³ rounds to an integer, ties to even, in the low bits.
-		// Quotients are far below 2²² in magnitude.
-		const magic = 3 << 22
-		q := int32(math.Float32bits((x-bias)/scale+magic)) - 0x4b400000
-		dst[i] = byte(min(max(q, 0), top))
-	}
+	kernel.AffineCode(dst, w, scale, bias, int(top))
 }
 
 // Decode decodes rows as MLX does on the CPU: the product and the sum are both
@@ -172,18 +166,15 @@ func (a Affine) Decode(dst []float32, src [][]byte, _ int, dt checkpoint.DType) 
 	}
 }
 
-// decodeWide decodes in float32.
-func (a Affine) decodeWide(dst []float32, src [][]byte, dt checkpoint.DType) {
+// squaredError is Σ (w − decoded)², decoded in float32 without rounding.
+func (a Affine) squaredError(w []float32, src [][]byte, dt checkpoint.DType) (sum float64) {
 	var codes [maxGroup]byte
 	n := a.Group * a.Bits / 8
-	for g := 0; g*a.Group < len(dst); g++ {
+	for g := 0; g*a.Group < len(w); g++ {
 		unpackCodes(codes[:a.Group], src[0][g*n:], a.Bits)
-		scale, bias := element(src[1], g, dt), element(src[2], g, dt)
-		out := dst[g*a.Group:][:a.Group]
-		for i, q := range codes[:a.Group] {
-			out[i] = float32(float32(q)*scale) + bias
-		}
+		sum += float64(kernel.AffineError(codes[:a.Group], w[g*a.Group:][:a.Group], element(src[1], g, dt), element(src[2], g, dt)))
 	}
+	return sum
 }
 
 // minMax finds the range of finite weights.

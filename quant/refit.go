@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/smelt-go/smelt/checkpoint"
+	"github.com/smelt-go/smelt/internal/kernel"
 )
 
 // Method Refit minimises Σ d·(w − (scale·q + bias))² over the codes q of a group
@@ -23,6 +24,7 @@ type fitter struct {
 	dt     checkpoint.DType
 	sums   moments // of w alone
 	center float32 // subtracted from w in the sums
+	first  []byte  // codes of the peers' rule
 }
 
 // moments are weighted sums over a group, of w relative to the centre.
@@ -51,8 +53,25 @@ func (f *fitter) refit(codes []byte, w, d []float32, bits int, dt checkpoint.DTy
 	if lo < hi {
 		best = f.search(best, lo, hi)
 	}
+	// Moments are sums of float32: what is a little better by them is compared
+	// once more with the peers' rule.
+	first := append(f.first[:0], codes...)
+	f.first = first
 	f.assign(codes, best.scale, best.bias)
+	if f.exact(codes, best.scale, best.bias) > f.exact(first, round(scale, dt), round(bias, dt)) {
+		copy(codes, first)
+		return scale, bias
+	}
 	return best.scale, best.bias
+}
+
+// exact is the error of codes, in float64.
+func (f *fitter) exact(codes []byte, scale, bias float32) (sum float64) {
+	for i, x := range f.w {
+		e := float64(float32(float32(codes[i])*scale)+bias) - float64(x)
+		sum += float64(f.weight(i) * float64(e*e))
+	}
+	return sum
 }
 
 // search tries clipped ranges.
@@ -157,17 +176,13 @@ func (f *fitter) measure(scale, bias float32) candidate {
 		return candidate{scale, bias, m.err(0, bias-f.center), m}
 	}
 	inv := 1 / scale
+	if math.IsInf(float64(inv), 0) { // a scale next to nothing
+		return candidate{scale, bias, math.Inf(1), m}
+	}
 	top := int32(1)<<f.bits - 1
 	if f.d == nil {
-		var q1, qq1 int64
-		var qw1 float64
-		for _, x := range f.w {
-			q := nearest(x, bias, inv, top)
-			q1 += int64(q)
-			qq1 += int64(q) * int64(q)
-			qw1 += float64(float64(q) * float64(x-f.center))
-		}
-		m.q, m.qq, m.qw = float64(q1), float64(qq1), qw1
+		q, qq, qw := kernel.AffineMoments(f.w, bias, inv, int(top), f.center)
+		m.q, m.qq, m.qw = float64(q), float64(qq), float64(qw)
 	} else {
 		for i, x := range f.w {
 			q := float64(nearest(x, bias, inv, top))
@@ -193,16 +208,10 @@ func (f *fitter) assign(codes []byte, scale, bias float32) {
 	}
 }
 
-// nearest is the code for a weight; see Affine.code for the rounding. Weights
-// beyond the range by far are at its ends.
+// nearest is the code for a weight. Adding 1.5·2²³ rounds to an integer, ties to
+// even, in the low bits.
 func nearest(x, bias, inv float32, top int32) int32 {
 	const magic = 3 << 22
-	v := float32((x - bias) * inv)
-	if v > 300 {
-		return top
-	} else if v < -300 {
-		return 0
-	}
-	q := int32(math.Float32bits(v+magic)) - 0x4b400000
-	return min(max(q, 0), top)
+	v := min(max(float32((x-bias)*inv), 0), float32(top))
+	return int32(math.Float32bits(v+magic)) - 0x4b400000
 }

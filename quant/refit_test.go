@@ -60,10 +60,10 @@ func TestRefitNeverWorse(t *testing.T) {
 			if err := a.Encode(dst, Rows{W: w, Cols: 32, DType: dt, Importance: imp}, m); err != nil {
 				rt.Fatal(err)
 			}
-			back := make([]float32, 32)
-			a.decodeWide(back, dst, dt)
+			codes := make([]byte, 32)
+			unpackCodes(codes, dst[0], bits)
 			for j := range w {
-				d := float64(w[j]) - float64(back[j])
+				d := float64(w[j]) - float64(float32(float32(codes[j])*element(dst[1], 0, dt))+element(dst[2], 0, dt))
 				if imp != nil {
 					d *= d * float64(imp[j])
 				} else {

@@ -229,7 +229,7 @@ func newEncoder(e *Encoded, cols int) *encoder {
 func (c *encoder) block(b *block, first, n int) error {
 	size := n * c.cols
 	if cap(c.w) < size {
-		c.w, c.back = make([]float32, size), make([]float32, size)
+		c.w = make([]float32, size)
 	}
 	w := c.w[:size]
 	if err := c.read(w, first*c.cols); err != nil {
@@ -254,25 +254,28 @@ func (c *encoder) block(b *block, first, n int) error {
 		return fmt.Errorf("quant: tensor %q: %w", c.e.Src.Name(), err)
 	}
 	b.stats = Stats{Elements: int64(size)}
-	back := c.back[:size]
-	// Parameters are read as stored; sums are not rounded to a narrow type.
-	if d, ok := c.e.Codec.(wideDecoder); ok {
-		d.decodeWide(back, dst, r.DType)
-	} else {
-		c.e.Codec.Decode(back, dst, c.cols, r.DType)
-	}
 	for i := 0; i < size; i += c.cols {
-		x, y := w[i:i+c.cols], back[i:i+c.cols]
-		b.stats.Energy += float64(kernel.SumSquares(x))
-		kernel.Sub(y, x, y)
-		b.stats.Error += float64(kernel.SumSquares(y))
+		b.stats.Energy += float64(kernel.SumSquares(w[i : i+c.cols]))
+	}
+	if m, ok := c.e.Codec.(measurer); ok {
+		b.stats.Error = m.squaredError(w, dst, r.DType)
+		return nil
+	}
+	if cap(c.back) < size {
+		c.back = make([]float32, size)
+	}
+	back := c.back[:size]
+	c.e.Codec.Decode(back, dst, c.cols, r.DType)
+	kernel.Sub(back, w, back)
+	for i := 0; i < size; i += c.cols {
+		b.stats.Error += float64(kernel.SumSquares(back[i : i+c.cols]))
 	}
 	return nil
 }
 
-// wideDecoder decodes in float32 without rounding to the stored type.
-type wideDecoder interface {
-	decodeWide(dst []float32, src [][]byte, dt checkpoint.DType)
+// measurer knows the error of codes without decoding them into memory.
+type measurer interface {
+	squaredError(w []float32, src [][]byte, dt checkpoint.DType) float64
 }
 
 func (c *encoder) read(w []float32, off int) error {
