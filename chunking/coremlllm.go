@@ -76,13 +76,13 @@ func (c *Contract) columns(a Attn, f *Function) int {
 func (c *Contract) mergedFunction(cfg *models.Config, ch Chunk, f *Function, head Head) {
 	T, float := f.T, c.Compute
 	f.Inputs = append(f.Inputs, Port{Name: "hidden_states", DType: float, Shape: []int{1, T, cfg.Hidden}, Role: models.HiddenIn, Norm: "pre"})
-	kinds := cfg.AllKinds()
+	kinds := slices.DeleteFunc(cfg.AllKinds(), func(k models.Kind) bool { return !cfg.HasKind(k, ch.First, ch.Last) })
 	for _, k := range kinds {
 		f.Inputs = append(f.Inputs, Port{Name: "causal_mask_" + string(k), DType: float, Shape: []int{1, 1, T, c.columns(c.Attention[k], f)}, Role: models.Mask, Kind: k})
 	}
 	owns := func(k models.Kind) bool { return len(cfg.Owners(k, ch.First, ch.Last)) > 0 }
-	if full, ok := c.Attention[models.Full]; ok && (f.Kind == Decode || owns(models.Full)) {
-		name := "update_mask" // declared everywhere, read where there are caches
+	if full := c.Attention[models.Full]; owns(models.Full) {
+		name := "update_mask"
 		if f.Kind != Decode {
 			name = "update_indicator"
 		}

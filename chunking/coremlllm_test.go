@@ -67,7 +67,7 @@ func TestCoreMLLLMShapes(t *testing.T) {
 		out1, out2      string
 		out4            string
 	}{
-		{"decode_q1", 1, "512; update_mask 1,1,2048,1; ", "",
+		{"decode_q1", 1, "512; ", "update_mask 1,1,2048,1; ",
 			"K_sliding_in 7,1,512,512; V_sliding_in 7,1,512,512; K_full_in 1,1,2048,512; V_full_in 1,1,2048,512",
 			"K_sliding_in 5,1,512,512; V_sliding_in 5,1,512,512; K_full_in 2,1,2048,512; V_full_in 2,1,2048,512",
 			"kv13_k 1,1,512,256; kv13_v 1,1,512,256; kv14_k 1,1,2048,512; kv14_v 1,1,2048,512",
