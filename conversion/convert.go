@@ -100,8 +100,12 @@ func replaceable(out string, force bool) error {
 // while the probe looks for it.
 func (s *Source) write(ctx context.Context, dir string, c *chunking.Contract, o Options, rep *Report) error {
 	var rows float32
+	var fingerprint string
 	files := background(func() (err error) {
 		if rows, err = s.writeTables(ctx, dir, c); err != nil {
+			return err
+		}
+		if fingerprint, err = s.fingerprint(ctx); err != nil {
 			return err
 		}
 		rep.Files, err = s.copyPassengers(filepath.Join(dir, chunking.HFDir))
@@ -118,7 +122,7 @@ func (s *Source) write(ctx context.Context, dir string, c *chunking.Contract, o 
 	if err := s.scale(c, o, rows*float32(s.Model.Config().EmbedScale), rep); err != nil {
 		return err
 	}
-	if err := s.identify(ctx, c); err != nil {
+	if err := s.identify(c, fingerprint); err != nil {
 		return err
 	}
 	if err := s.writeChunks(ctx, dir, c, o, rep); err != nil {

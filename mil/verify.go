@@ -3,6 +3,7 @@ package mil
 import (
 	"errors"
 	"fmt"
+	"sync"
 )
 
 // Severity grades a Finding.
@@ -164,8 +165,13 @@ func (v *verifier) program(p *Program) {
 	}
 	states := map[string]*Value{}
 	var first *Function
+	var parts []*verifier // one a function, in order
+	var work sync.WaitGroup
+	whole := v
 	for _, name := range p.Names() {
 		f := p.Functions[name]
+		v := &verifier{loose: whole.loose, draft: whole.draft}
+		parts = append(parts, v)
 		if f == nil {
 			v.report("structure", false, "", "function %q is nil", name)
 			continue
@@ -190,8 +196,12 @@ func (v *verifier) program(p *Program) {
 				states[in.Name] = in
 			}
 		}
-		v.function(f)
-		v.fn = nil
+		// Functions share constants, which nobody changes.
+		work.Go(func() { v.function(f) })
+	}
+	work.Wait()
+	for _, part := range parts {
+		v.found = append(v.found, part.found...)
 	}
 	def := p.Default
 	if def == "" {
