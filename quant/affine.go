@@ -86,6 +86,13 @@ const maxGroup = 128
 
 // Encode codes rows.
 func (a Affine) Encode(dst [][]byte, r Rows, m Method) error {
+	_, err := a.encodeMeasured(dst, r, m)
+	return err
+}
+
+// encodeMeasured codes rows and returns Σ (w − decoded)², decoded in float32 from
+// the stored parameters.
+func (a Affine) encodeMeasured(dst [][]byte, r Rows, m Method) (sum float64, err error) {
 	var codes [maxGroup]byte
 	var f fitter
 	n := a.Group * a.Bits / 8
@@ -104,8 +111,9 @@ func (a Affine) Encode(dst [][]byte, r Rows, m Method) error {
 		putElement(dst[1], g, scale, r.DType)
 		putElement(dst[2], g, bias, r.DType)
 		packCodes(packed[g*n:], codes[:a.Group], a.Bits)
+		sum += float64(kernel.AffineError(codes[:a.Group], w, round(scale, r.DType), round(bias, r.DType)))
 	}
-	return nil
+	return sum, nil
 }
 
 // range_ gives scale and bias of a group before they are rounded.
@@ -164,17 +172,6 @@ func (a Affine) Decode(dst []float32, src [][]byte, _ int, dt checkpoint.DType) 
 			dst[g*a.Group+i] = table[q]
 		}
 	}
-}
-
-// squaredError is Σ (w − decoded)², decoded in float32 without rounding.
-func (a Affine) squaredError(w []float32, src [][]byte, dt checkpoint.DType) (sum float64) {
-	var codes [maxGroup]byte
-	n := a.Group * a.Bits / 8
-	for g := 0; g*a.Group < len(w); g++ {
-		unpackCodes(codes[:a.Group], src[0][g*n:], a.Bits)
-		sum += float64(kernel.AffineError(codes[:a.Group], w[g*a.Group:][:a.Group], element(src[1], g, dt), element(src[2], g, dt)))
-	}
-	return sum
 }
 
 // minMax finds the range of finite weights.

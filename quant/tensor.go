@@ -250,15 +250,21 @@ func (c *encoder) block(b *block, first, n int) error {
 		}
 	}
 	r := Rows{W: w, Cols: c.cols, DType: c.e.Src.DType(), Importance: c.e.o.Importance}
-	if err := c.e.Codec.Encode(dst, r, c.e.o.Method); err != nil {
+	m, measures := c.e.Codec.(measurer)
+	b.stats = Stats{Elements: int64(size)}
+	var err error
+	if measures {
+		b.stats.Error, err = m.encodeMeasured(dst, r, c.e.o.Method)
+	} else {
+		err = c.e.Codec.Encode(dst, r, c.e.o.Method)
+	}
+	if err != nil {
 		return fmt.Errorf("quant: tensor %q: %w", c.e.Src.Name(), err)
 	}
-	b.stats = Stats{Elements: int64(size)}
 	for i := 0; i < size; i += c.cols {
 		b.stats.Energy += float64(kernel.SumSquares(w[i : i+c.cols]))
 	}
-	if m, ok := c.e.Codec.(measurer); ok {
-		b.stats.Error = m.squaredError(w, dst, r.DType)
+	if measures {
 		return nil
 	}
 	if cap(c.back) < size {
@@ -273,9 +279,9 @@ func (c *encoder) block(b *block, first, n int) error {
 	return nil
 }
 
-// measurer knows the error of codes without decoding them into memory.
+// measurer knows the error of its codes without decoding them from memory.
 type measurer interface {
-	squaredError(w []float32, src [][]byte, dt checkpoint.DType) float64
+	encodeMeasured(dst [][]byte, r Rows, m Method) (float64, error)
 }
 
 func (c *encoder) read(w []float32, off int) error {
