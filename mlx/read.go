@@ -24,6 +24,26 @@ type Directory struct {
 	weight map[string]checkpoint.Tensor
 }
 
+// Float32 presents affine weights decoded in float32, scale·code + bias of the
+// stored scales and biases, as quantized products compute them. Tensor, in
+// contrast, gives what mx.dequantize gives, rounded to the type of the scales.
+// The result is closed with d.
+func (d *Directory) Float32() checkpoint.Source { return wideSource{d} }
+
+type wideSource struct{ *Directory }
+
+func (s wideSource) Tensor(name string) (checkpoint.Tensor, bool) {
+	t, ok := s.Directory.Tensor(name)
+	if x, isDecoded := t.(*decoded); isDecoded {
+		if _, affine := x.codec.(quant.Affine); affine {
+			wide := *x
+			wide.wide = true
+			return wideTensor{&wide}, ok
+		}
+	}
+	return t, ok
+}
+
 // Stored is a quantized module.
 type Stored struct {
 	Path  string
@@ -206,6 +226,7 @@ type decoded struct {
 	dtype checkpoint.DType
 	shape []int
 	parts []checkpoint.Tensor
+	wide  bool // decode in float32
 }
 
 func (t *decoded) Name() string            { return t.name }
@@ -250,6 +271,10 @@ func (t *decoded) rows(dst []float32, first, n int) error {
 		if err := checkpoint.ReadRaw(p, src[i], each*int64(first)); err != nil {
 			return err
 		}
+	}
+	if a, ok := t.codec.(quant.Affine); ok && t.wide {
+		a.DecodeFloat32(dst, src, t.dtype)
+		return nil
 	}
 	t.codec.Decode(dst, src, cols, t.dtype)
 	return nil

@@ -174,6 +174,21 @@ func (a Affine) Decode(dst []float32, src [][]byte, _ int, dt checkpoint.DType) 
 	}
 }
 
+// DecodeFloat32 decodes rows without rounding to the stored type dt: what matrix
+// products see that take codes apart in float32.
+func (a Affine) DecodeFloat32(dst []float32, src [][]byte, dt checkpoint.DType) {
+	var codes [maxGroup]byte
+	n := a.Group * a.Bits / 8
+	for g := 0; g*a.Group < len(dst); g++ {
+		unpackCodes(codes[:a.Group], src[0][g*n:], a.Bits)
+		scale, bias := element(src[1], g, dt), element(src[2], g, dt)
+		out := dst[g*a.Group:][:a.Group]
+		for i, q := range codes[:a.Group] {
+			out[i] = float32(float32(q)*scale) + bias
+		}
+	}
+}
+
 // minMax finds the range of finite weights.
 func minMax(w []float32) (lo, hi float32) {
 	lo, hi = w[0], w[0]

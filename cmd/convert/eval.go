@@ -115,7 +115,7 @@ func openModel(dir string) (fidelity.Model, *tokenizer.Tokenizer, func() error, 
 	d, err := mlx.Open(dir)
 	switch {
 	case err == nil:
-		m, err := reference.New(d, d.Config())
+		m, err := reference.New(d.Float32(), d.Config())
 		if err != nil {
 			return nil, nil, nil, errors.Join(fmt.Errorf("%s: %w", dir, err), d.Close())
 		}
