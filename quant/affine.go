@@ -99,7 +99,7 @@ func (a Affine) encodeMeasured(dst [][]byte, r Rows, m Method) (sum float64, err
 	packed := dst[0]
 	for g := 0; g*a.Group < len(r.W); g++ {
 		w := r.W[g*a.Group:][:a.Group]
-		scale, bias := a.range_(w)
+		scale, bias := a.minmax(w)
 		a.code(codes[:a.Group], w, scale, bias)
 		if m == Refit {
 			var imp []float32
@@ -116,8 +116,8 @@ func (a Affine) encodeMeasured(dst [][]byte, r Rows, m Method) (sum float64, err
 	return sum, nil
 }
 
-// range_ gives scale and bias of a group before they are rounded.
-func (a Affine) range_(w []float32) (scale, bias float32) {
+// minmax gives scale and bias of a group before they are rounded.
+func (a Affine) minmax(w []float32) (scale, bias float32) {
 	lo, hi := kernel.AffineRange(w)
 	if a.Rounding == RoundMetal {
 		hi = max(hi, 0)

@@ -154,7 +154,7 @@ func TestMetalRounding(t *testing.T) {
 	w[1] = -14.5
 	for r, want := range map[Rounding][2]float32{RoundMetal: {1, -15}, RoundCPU: {float32(-15) / -32, -15}} {
 		a := Affine{4, 32, r}
-		s, b := a.range_(w)
+		s, b := a.minmax(w)
 		if s != want[0] || b != want[1] {
 			t.Errorf("%s: scale %g, bias %g, want %v", r, s, b, want)
 		}
