@@ -34,6 +34,10 @@ type team struct {
 	flying  sync.WaitGroup
 	next    int64
 
+	// One writes while the others read and convert: writers of one file would
+	// spin for its lock in the kernel.
+	file sync.Mutex
+
 	bad atomic.Int64 // 1 + seq of the first piece that failed; 0: none
 	mu  sync.Mutex
 	err error
@@ -89,7 +93,10 @@ func (p *piece) copy(buf []byte) error {
 	}
 	from := start - len(p.head)
 	copy(buf[from:], p.head)
-	if _, err := p.w.out.WriteAt(buf[from:start+p.n], p.b.data()+p.off-int64(len(p.head))); err != nil {
+	p.w.team.file.Lock()
+	_, err := p.w.out.WriteAt(buf[from:start+p.n], p.b.data()+p.off-int64(len(p.head)))
+	p.w.team.file.Unlock()
+	if err != nil {
 		return err
 	}
 	p.w.wrote(int64(p.n))
