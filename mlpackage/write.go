@@ -96,6 +96,18 @@ func writeInto(ctx context.Context, dir string, p *mil.Program, opts WriteOption
 	if err != nil {
 		return report, err
 	}
+	// The goroutines of the weight file are at work meanwhile.
+	model, err := coremlproto.Marshal(&coremlproto.Model{
+		SpecificationVersion: int32(spec),
+		Description:          description,
+		Type:                 &coremlproto.Model_MlProgram{MlProgram: program},
+	})
+	if err != nil {
+		return report, err
+	}
+	if len(model) > maxModel {
+		return report, fmt.Errorf("the model file would have %d bytes, at most %d can be read again (cut the model into chunks)", len(model), maxModel)
+	}
 	if err := s.w.Finish(); err != nil {
 		return report, err
 	}
@@ -108,17 +120,6 @@ func writeInto(ctx context.Context, dir string, p *mil.Program, opts WriteOption
 		report.Weights = s.w.Size()
 	} else if err := os.RemoveAll(weightsDir); err != nil {
 		return report, err
-	}
-	model, err := coremlproto.Marshal(&coremlproto.Model{
-		SpecificationVersion: int32(spec),
-		Description:          description,
-		Type:                 &coremlproto.Model_MlProgram{MlProgram: program},
-	})
-	if err != nil {
-		return report, err
-	}
-	if len(model) > maxModel {
-		return report, fmt.Errorf("the model file would have %d bytes, at most %d can be read again (cut the model into chunks)", len(model), maxModel)
 	}
 	report.Model = int64(len(model))
 	text, err := newManifest(report.Blobs > 0).encode()

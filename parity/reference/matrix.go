@@ -44,20 +44,13 @@ func (m *Matrix) Clone() *Matrix {
 // MaxAbs returns the largest magnitude; NaN if any value is NaN.
 func (m *Matrix) MaxAbs() float32 { return maxAbs(m.Data) }
 
+// maxAbs compares bits: magnitudes are ordered like them, NaN last.
 func maxAbs(xs []float32) float32 {
-	var peak float32
+	var peak uint32
 	for _, x := range xs {
-		if x < 0 {
-			x = -x
-		}
-		if !(x <= peak) {
-			peak = x
-			if x != x {
-				return x
-			}
-		}
+		peak = max(peak, math.Float32bits(x)&^(1<<31))
 	}
-	return peak
+	return math.Float32frombits(peak)
 }
 
 // dotBlock is the number of terms summed in float32 before the sum moves to
