@@ -15,7 +15,7 @@ type level struct {
 	touch    func(x *float32, n int) // brings elements into the cache
 
 	// Products with packed matrices, by form; none: rows are decoded.
-	packed packedLevel
+	packed [numForms]packedKernels
 
 	// The rest takes n, a multiple of 16.
 	f16ToF32   func(dst *float32, src *uint16, n int)

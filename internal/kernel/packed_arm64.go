@@ -2,10 +2,10 @@ package kernel
 
 // Kernels of packed matrices for 4 and 8 bits; others are decoded in Go.
 var neonPacked = [numForms]packedKernels{
-	formLUT4:    {decodeLUT4NEON, dot1x1LUT4NEON, dot1x1LUT4NEON, 1, 0},
-	formScaled4: {decodeScaled4NEON, dot1x1Scaled4NEON, dot1x1Scaled4NEON, 1, 0},
-	formI8:      {decodeI8NEON, dot1x1I8NEON, dot1x1I8NEON, 1, 0},
-	formU8:      {decodeU8NEON, dot1x1U8NEON, dot1x1U8NEON, 1, 0},
+	formLUT4:    {decodeLUT4NEON, dot1x1LUT4NEON, dot1x1LUT4NEON, 1, 0, false},
+	formScaled4: {decodeScaled4NEON, dot1x1Scaled4NEON, dot1x1Scaled4NEON, 1, 0, false},
+	formI8:      {decodeI8NEON, dot1x1I8NEON, dot1x1I8NEON, 1, 0, false},
+	formU8:      {decodeU8NEON, dot1x1U8NEON, dot1x1U8NEON, 1, 0, false},
 }
 
 //go:noescape

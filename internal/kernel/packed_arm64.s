@@ -17,12 +17,9 @@
 #define BIAS 1
 #define TO_F16 2
 #define TO_BF16 3
-#define FAST 4
 
 // ARGS has activations or the result in R1, codes in R2, scales in R3, offsets
 // or biases in R4, the table in R5, blocks in R6, steps in R7, flags in R8.
-// Fast rounding is an amd64 matter: here it is fp16's if its least power of
-// two is, else bfloat16's.
 #define ARGS(out) \
 	MOVD  a+0(FP), R0; \
 	MOVD  out(R0), R1; \
@@ -33,16 +30,7 @@
 	MOVD  40(R0), R5; \
 	MOVD  88(R0), R6; \
 	MOVD  96(R0), R7; \
-	MOVD  120(R0), R8; \
-	TBZ   $FAST, R8, args; \
-	MOVD  136(R0), R9; \
-	MOVWU 4(R9), R9; \
-	ORR   $(1<<TO_F16), R8, R10; \
-	ORR   $(1<<TO_BF16), R8, R8; \
-	MOVD  $0x38800000, R11; \
-	CMP   R11, R9; \
-	CSEL  EQ, R10, R8, R8; \
-args:
+	MOVD  120(R0), R8
 
 #define ARG_X 16
 #define ARG_DST 0

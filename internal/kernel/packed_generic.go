@@ -85,7 +85,7 @@ func (v *Numbers) integers(dst []float32, first int) {
 		f = formNone
 	}
 	n := body(len(dst))
-	if run := cur.packed.forms[f].decode; run != nil && n > 0 && first*v.Bits%8 == 0 {
+	if run := cur.packed[f].decode; run != nil && n > 0 && first*v.Bits%8 == 0 {
 		s := packedScratches.Get().(*packedScratch)
 		s.one[0] = 1
 		s.args = packedArgs{

@@ -68,11 +68,9 @@ type packedKernels struct {
 	dot1   func(a *byte) // one row
 	dotN   func(a *byte) // rows rows
 	rows   int
-	span   int // elements of a step of a product, if not 16
+	span   int  // elements of a step of a product, if not 16
+	fast   bool // products know flagFast and flagNormal
 }
-
-// packedLevel is what a level has for packed matrices.
-type packedLevel struct{ forms [numForms]packedKernels }
 
 // packedScratch is the memory of one product under way.
 type packedScratch struct {
@@ -137,7 +135,7 @@ func (p *Packed) Rows(dst []float32, from, n int) {
 
 // fused says that the current level has a product for p.
 func (p *Packed) fused() bool {
-	k := &cur.packed.forms[p.form]
+	k := &cur.packed[p.form]
 	if k.dot1 == nil {
 		return false
 	}
@@ -159,11 +157,11 @@ func (p *Packed) mulVector(dst, x []float32, from int, s *packedScratch) {
 // mulRows multiplies x by component c of n rows of codes; results are ldd
 // apart.
 func (p *Packed) mulRows(dst []float32, ldd int, x []float32, row, n, c int, s *packedScratch) {
-	k := &cur.packed.forms[p.form]
+	k := &cur.packed[p.form]
 	a := &s.args
 	p.setArgs(a, k.span)
 	a.round = roundF16
-	if p.fast != nil {
+	if p.fast != nil && k.fast {
 		a.round, a.flags = p.fast, a.flags&^(flagF16|flagBF16)|flagFast
 		if p.normal && p.flags&flagBias == 0 && (p.Bits <= 4 || p.Bits == 8) {
 			a.flags ^= flagFast | flagNormal
@@ -365,7 +363,7 @@ func (p *Packed) plane(v *Numbers, dst []float32, row, n int) {
 
 // decode decodes n rows of the matrix.
 func (p *Packed) decode(dst []float32, from, n int, s *packedScratch) {
-	run := cur.packed.forms[p.form].decode
+	run := cur.packed[p.form].decode
 	a := &s.args
 	if run != nil {
 		p.setArgs(a, 0)
@@ -402,5 +400,5 @@ func (p *Packed) decode(dst []float32, from, n int, s *packedScratch) {
 func (p *Packed) decodeTo(dst []float32, s *packedScratch, row int) {
 	a := &s.args
 	a.dst, a.w = &dst[:p.K][0], p.codes(s, row)
-	p.run(a, cur.packed.forms[p.form].decode)
+	p.run(a, cur.packed[p.form].decode)
 }
