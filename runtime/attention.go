@@ -89,14 +89,14 @@ func (p *attentionTask) run(lo, hi int) {
 func (p *attentionTask) tiles() int { return (p.tokens + p.tile - 1) / p.tile }
 
 // whole is the span of all columns.
-func (p *attentionTask) whole() span { return span{0, p.slots, 0, p.tokens} }
+func (p *attentionTask) whole() span { return span{0, p.slots, 0, p.fresh} }
 
 // unit computes the tokens [t0,t1) of key head h.
 func (p *attentionTask) unit(buf *[]float32, h, t0, t1 int, s span) {
 	n, d := t1-t0, p.dim
 	rows, width := p.group*n, s.width()
 	// As large as for all slots, so that it serves as the cache fills up.
-	all := grown(buf, rows*(p.slots+p.tokens+3*d))
+	all := grown(buf, rows*(p.attention.width()+3*d))
 	sc, q, m0, m1 := all[:rows*width], all[rows*width:][:rows*d], all[rows*(width+d):][:rows*d], all[rows*(width+2*d):][:rows*d]
 	for g := range p.group {
 		copy(q[g*n*d:(g+1)*n*d], p.qs[((h*p.group+g)*p.tokens+t0)*d:])
@@ -110,7 +110,9 @@ func (p *attentionTask) unit(buf *[]float32, h, t0, t1 int, s span) {
 	}
 	nc := s.c1 - s.c0
 	kernel.MulNN(m0, d, sc, width, rows, p.v0[(h*p.slots+s.c0)*d:], d, nc, d)
-	kernel.MulNN(m1, d, sc[nc:], width, rows, p.v1[(h*p.tokens+s.n0)*d:], d, s.n1-s.n0, d)
+	if p.fresh > 0 {
+		kernel.MulNN(m1, d, sc[nc:], width, rows, p.v1[(h*p.fresh+s.n0)*d:], d, s.n1-s.n0, d)
+	}
 	p.join(m0, m1)
 	for r := range rows {
 		copy(p.dst[p.place(h, r/n, t0+r%n):][:d], m0[r*d:])
@@ -133,7 +135,7 @@ func (p *attentionTask) scores(dst []float32, width int, q []float32, rows, h in
 		kernel.MulF32(dst, width, q, d, rows, p.k0[(h*p.slots+s.c0)*d:], d, nc, d)
 	}
 	if s.n1 > s.n0 {
-		kernel.MulF32(dst[nc:], width, q, d, rows, p.k1[(h*p.tokens+s.n0)*d:], d, s.n1-s.n0, d)
+		kernel.MulF32(dst[nc:], width, q, d, rows, p.k1[(h*p.fresh+s.n0)*d:], d, s.n1-s.n0, d)
 	}
 }
 
@@ -143,7 +145,7 @@ func (p *attentionTask) probabilities(row []float32, t int, s span) bool {
 	if p.round {
 		kernel.RoundF16(row)
 	}
-	mask := p.mk[t*(p.slots+p.tokens):][:p.slots+p.tokens]
+	mask := p.mk[t*p.attention.width():][:p.attention.width()]
 	nc := s.c1 - s.c0
 	kernel.Add(row[:nc], row[:nc], mask[s.c0:s.c1])
 	kernel.Add(row[nc:], row[nc:], mask[p.slots+s.n0:p.slots+s.n1])
@@ -159,10 +161,15 @@ func (p *attentionTask) probabilities(row []float32, t int, s span) bool {
 	return -scoreLimit <= top && top <= scoreLimit
 }
 
-// join adds two mixes, rounding each and the sum.
+// join adds two mixes, rounding each and the sum; of one it rounds that.
 func (p *attentionTask) join(m0, m1 []float32) {
 	if p.round {
 		kernel.RoundF16(m0)
+	}
+	if p.fresh == 0 {
+		return
+	}
+	if p.round {
 		kernel.RoundF16(m1)
 	}
 	kernel.Add(m0, m0, m1)
@@ -174,9 +181,9 @@ func (p *attentionTask) join(m0, m1 []float32) {
 // findOpen sets the span of every tile from the mask.
 func (p *attentionTask) findOpen() {
 	p.open = p.open[:0]
-	width := p.slots + p.tokens
+	width := p.attention.width()
 	for t0 := 0; t0 < p.tokens; t0 += p.tile {
-		s := span{p.slots, 0, p.tokens, 0}
+		s := span{p.slots, 0, p.fresh, 0}
 		for t := t0; t < min(t0+p.tile, p.tokens); t++ {
 			row := p.mk[t*width : (t+1)*width]
 			lo, hi := openRange(row[:p.slots], s.c0, s.c1)
@@ -206,10 +213,10 @@ func (p *attentionTask) aligned(s span) span {
 	if s.c0 >= s.c1 && s.n0 >= s.n1 {
 		return p.whole() // nothing is open: every closed slot counts
 	}
-	if p.slots%laneAlign != 0 {
+	if p.slots%laneAlign != 0 && p.fresh > 0 {
 		// New tokens follow the cache in the middle of the lanes.
 		s.c0 = min(s.c0, p.slots) &^ (laneAlign - 1)
-		return span{s.c0, p.slots, 0, p.tokens}
+		return span{s.c0, p.slots, 0, p.fresh}
 	}
 	up := func(n int) int { return (n + laneAlign - 1) &^ (laneAlign - 1) }
 	if s.c0 >= s.c1 {
@@ -218,15 +225,15 @@ func (p *attentionTask) aligned(s span) span {
 	if s.n0 >= s.n1 {
 		s.n0, s.n1 = 0, 0
 	}
-	s.c0, s.c1 = s.c0&^(laneAlign-1), up(s.c1)
-	s.n0, s.n1 = s.n0&^(laneAlign-1), min(up(s.n1), p.tokens)
+	s.c0, s.c1 = s.c0&^(laneAlign-1), min(up(s.c1), p.slots)
+	s.n0, s.n1 = s.n0&^(laneAlign-1), min(up(s.n1), p.fresh)
 	return s
 }
 
 // attention is the instruction of the pattern.
 func (l *lowering) attention(op *mil.Op, a *attention) (instr, error) {
 	var in [6]int
-	for i, v := range []*mil.Value{a.q, a.mask, a.keys[0], a.keys[1], a.values[0], a.values[1]} {
+	for i, v := range a.operands() {
 		s, err := l.slot(v)
 		if err != nil {
 			return instr{}, err
@@ -251,7 +258,10 @@ func (l *lowering) attention(op *mil.Op, a *attention) (instr, error) {
 				p.tile = a.tileTokens()
 			}
 			p.qs, p.mk = f.t[in[0]].F, f.t[in[1]].F
-			p.k0, p.k1, p.v0, p.v1 = f.t[in[2]].F, f.t[in[3]].F, f.t[in[4]].F, f.t[in[5]].F
+			p.k0, p.v0 = f.t[in[2]].F, f.t[in[3]].F
+			if a.fresh > 0 {
+				p.k1, p.v1 = f.t[in[4]].F, f.t[in[5]].F
+			}
 			p.dst = f.out(o, dt, shape...).F
 			if fixed {
 				m := local[openSpans](f, shared)
@@ -276,10 +286,10 @@ type openSpans struct {
 	spans []span
 }
 
-type maskKey struct{ slot, tokens, slots, tile int }
+type maskKey struct{ slot, tokens, slots, fresh, tile int }
 
 func (l *lowering) maskLocal(slot int, a *attention) int {
-	k := maskKey{slot, a.tokens, a.slots, a.tileTokens()}
+	k := maskKey{slot, a.tokens, a.slots, a.fresh, a.tileTokens()}
 	if id, ok := l.masks[k]; ok {
 		return id
 	}
@@ -289,7 +299,7 @@ func (l *lowering) maskLocal(slot int, a *attention) int {
 
 // tileTokens is the number of tokens of a unit of work.
 func (a *attention) tileTokens() int {
-	rows := min(tileRows, max(1, tileFloats/(a.slots+a.tokens)))
+	rows := min(tileRows, max(1, tileFloats/a.width()))
 	return min(a.tokens, max(1, rows/a.group))
 }
 
@@ -299,7 +309,7 @@ func (p *attentionTask) start(f *frame) {
 	pl := f.pool
 	if p.tokens == 1 && pl.n > 1 && p.kv*p.open[0].width()*p.dim >= blockWork {
 		rows := p.kv * p.group
-		all := grown(&f.scratch, rows*(p.slots+1+2*p.dim))
+		all := grown(&f.scratch, rows*(p.attention.width()+2*p.dim))
 		p.mix, p.sc = all[:2*rows*p.dim], all[2*rows*p.dim:]
 		p.blockwise(pl)
 		return
@@ -319,5 +329,5 @@ func (p *attentionTask) bytes() int64 {
 		}
 		fresh = max(fresh, s.n1)
 	}
-	return 4 * int64(n+2*p.kv*(max(0, hi-lo)+fresh)*p.dim+p.tokens*(p.slots+p.tokens))
+	return 4 * int64(n+2*p.kv*(max(0, hi-lo)+fresh)*p.dim+p.tokens*p.attention.width())
 }

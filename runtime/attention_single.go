@@ -58,7 +58,9 @@ func (p *attentionTask) mixBlocks(lo, hi int) {
 		sc := p.sc[h*p.group*width:]
 		m0, m1 := p.mix[2*h*p.group*d:], p.mix[(2*h+1)*p.group*d:]
 		kernel.MulNN(m0[j:], d, sc, width, p.group, p.v0[(h*p.slots+s.c0)*d+j:], d, nc, n)
-		kernel.MulNN(m1[j:], d, sc[nc:], width, p.group, p.v1[(h*p.tokens+s.n0)*d+j:], d, s.n1-s.n0, n)
+		if p.fresh > 0 {
+			kernel.MulNN(m1[j:], d, sc[nc:], width, p.group, p.v1[(h*p.fresh+s.n0)*d+j:], d, s.n1-s.n0, n)
+		}
 		for g := range p.group {
 			a, b := m0[g*d+j:][:n], m1[g*d+j:][:n]
 			p.join(a, b)

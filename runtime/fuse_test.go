@@ -46,6 +46,39 @@ func sameBits(a, b []float32) bool {
 	return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) || x != x && y != y })
 }
 
+// mergedGraph is the attention of a decoder whose new tokens are in the cache.
+func mergedGraph(t testing.TB, dt mil.DType, kv, group, T, S, D int, flat bool) *mil.Function {
+	b := mil.NewBuilder("main", mil.CoreML8)
+	rows := group * T
+	q := b.Input("q", mil.T(dt, 1, kv, rows, D))
+	k0, v0 := b.Input("k0", mil.T(dt, 1, kv, S, D)), b.Input("v0", mil.T(dt, 1, kv, S, D))
+	mask := b.Input("mask", mil.T(dt, 1, 1, T, S))
+	s := b.Op("matmul", "scores", mil.Args{"x": q, "y": k0, "transpose_y": true})
+	if T > 1 {
+		s = b.Op("reshape", "by_head", mil.Args{"x": s, "shape": []int{kv, group, T, S}})
+	}
+	w := b.Op("softmax", "probs", mil.Args{"x": b.Op("add", "masked", mil.Args{"x": mask, "y": s}), "axis": 3})
+	if T > 1 {
+		w = b.Op("reshape", "by_row", mil.Args{"x": w, "shape": []int{1, kv, rows, S}})
+	}
+	layout(b, b.Op("matmul", "mix", mil.Args{"x": w, "y": v0}), kv*group, T, D, flat)
+	f, err := b.Func()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// layout makes o the output, as o_proj takes it if flat is set.
+func layout(b *mil.Builder, o *mil.Value, heads, T, D int, flat bool) {
+	if flat {
+		o = b.Op("reshape", "mix_heads", mil.Args{"x": o, "shape": []int{1, heads, T, D}})
+		o = b.Op("transpose", "mix_t", mil.Args{"x": o, "perm": []int{0, 2, 1, 3}})
+		o = b.Op("reshape", "mix_flat", mil.Args{"x": o, "shape": []int{1, T, heads * D}})
+	}
+	b.Output("out", o)
+}
+
 // attentionGraph is the attention of a decoder with keys, values and queries
 // as inputs.
 func attentionGraph(t testing.TB, dt mil.DType, kv, group, T, S, D int, flat bool) *mil.Function {
@@ -73,12 +106,7 @@ func attentionGraph(t testing.TB, dt mil.DType, kv, group, T, S, D int, flat boo
 		"x": b.Op("matmul", "o0", mil.Args{"x": cut("p0", 0, S), "y": v0}),
 		"y": b.Op("matmul", "o1", mil.Args{"x": cut("p1", S, S+T), "y": v1}),
 	})
-	if flat {
-		o = b.Op("reshape", "mix_heads", mil.Args{"x": o, "shape": []int{1, kv * group, T, D}})
-		o = b.Op("transpose", "mix_t", mil.Args{"x": o, "perm": []int{0, 2, 1, 3}})
-		o = b.Op("reshape", "mix_flat", mil.Args{"x": o, "shape": []int{1, T, kv * group * D}})
-	}
-	b.Output("out", o)
+	layout(b, o, kv*group, T, D, flat)
 	f, err := b.Func()
 	if err != nil {
 		t.Fatal(err)
@@ -94,11 +122,16 @@ func TestFusedAttentionIsTheSameBits(t *testing.T) {
 		T := rapid.SampledFrom([]int{1, 1, 2, 7, 16, 40}).Draw(rt, "T")
 		S := rapid.SampledFrom([]int{1, 16, 24, 48, 64, 160, 512, 700}).Draw(rt, "S")
 		D := rapid.SampledFrom([]int{16, 24, 64, 80}).Draw(rt, "D")
+		merged := rapid.IntRange(0, 2).Draw(rt, "merged") == 0
+		width := S + T
+		if merged {
+			width = S
+		}
 		in := map[string]*Tensor{
 			"q":  randomTensor(r, dt, 1, kv, group*T, D),
 			"k0": randomTensor(r, dt, 1, kv, S, D), "v0": randomTensor(r, dt, 1, kv, S, D),
 			"k1": randomTensor(r, dt, 1, kv, T, D), "v1": randomTensor(r, dt, 1, kv, T, D),
-			"mask": NewTensor(dt, 1, 1, T, S+T),
+			"mask": NewTensor(dt, 1, 1, T, width),
 		}
 		blocked := rapid.SampledFrom([]float32{-1e4, -3e4, float32(math.Inf(-1))}).Draw(rt, "blocked")
 		if rapid.IntRange(0, 5).Draw(rt, "large scores") == 0 {
@@ -110,7 +143,7 @@ func TestFusedAttentionIsTheSameBits(t *testing.T) {
 		lo := rapid.IntRange(0, S).Draw(rt, "first open")
 		hi := rapid.IntRange(lo, S).Draw(rt, "last open")
 		for i := range T {
-			row := in["mask"].F[i*(S+T):][:S+T]
+			row := in["mask"].F[i*width:][:width]
 			for j := range row {
 				open := j >= lo+i/4 && j < hi || j >= S && j-S <= i
 				if !open || r.IntN(20) == 0 {
@@ -125,7 +158,13 @@ func TestFusedAttentionIsTheSameBits(t *testing.T) {
 				}
 			}
 		}
-		f := attentionGraph(t, dt, kv, group, T, S, D, rapid.Bool().Draw(rt, "flat"))
+		graph := attentionGraph
+		if merged {
+			graph = mergedGraph
+			delete(in, "k1")
+			delete(in, "v1")
+		}
+		f := graph(t, dt, kv, group, T, S, D, rapid.Bool().Draw(rt, "flat"))
 		o := Options{Threads: rapid.IntRange(1, 3).Draw(rt, "threads"), Mode: rapid.SampledFrom([]Mode{Typed, FP32}).Draw(rt, "mode")}
 		fused, plain, found := fusedAndPlain(t, f, in, o, fusions...)
 		if found != 1 {
