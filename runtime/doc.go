@@ -24,9 +24,28 @@
 // rounding: vector units fuse multiplication and addition.
 //
 // A product with probabilities (softmax, then matmul) skips the zeros at the
-// ends of its rows. The RMSNorm pattern layer_norm([x, -x])[:n] runs as one
-// operator and rounds once, as its layer_norm would; Options.NoFusion and runs
-// with a tap execute it as written.
+// ends of its rows.
+//
+// # Patterns
+//
+// Some patterns run as one operator. All but the first give the same bits as
+// their ops one by one, with every rounding between them:
+//
+//   - RMSNorm, layer_norm([x, -x])[:n]: rounds once, as its layer_norm would;
+//     the sum of squares is added in another order.
+//   - Rotary embedding, x·cos + [-x₂, x₁]·sin, with a transposition before it
+//     and a scale after it.
+//   - Grouped-query attention over a cache and new tokens. Slots that the mask
+//     closes with -1e4 or less are not read: as written, their probabilities
+//     underflow to zero, as long as scores are within ±4900. A query with an
+//     open score beyond that is computed over all slots.
+//   - Linear layers with the same input; act(gate)·up.
+//
+// Options.NoFusion and runs with a tap execute a program op by op.
+//
+// Outputs leaves out what the wanted outputs do not need, Rounded the look at
+// every element of inputs that are known to be fp16, and WithProfile measures
+// each op.
 //
 // # Memory
 //
