@@ -101,6 +101,7 @@ const (
 	formScaled4
 	formLUT64  // 5 and 6 bits
 	formLUT256 // 8 bits
+	formHalves // 8 bits, 32 columns at a time, entries are halves
 	formI8     // signed bytes
 	formU8     // unsigned bytes
 	formUN     // unsigned integers of any width
@@ -207,6 +208,9 @@ func (p *Packed) choose() packedForm {
 			return formLUT
 		case p.Bits < 7:
 			return formLUT64
+		}
+		if p.f16Table && p.K%32 == 0 {
+			return formHalves
 		}
 		return formLUT256
 	}

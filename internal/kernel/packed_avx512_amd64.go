@@ -82,16 +82,6 @@ func dot1x8LUT64AVX512(a *byte)
 //go:noescape
 func decodeLUT256AVX512(a *byte)
 
-// dot1x1LUT256AVX512 multiplies a vector by 1 rows of codes.
-//
-//go:noescape
-func dot1x1LUT256AVX512(a *byte)
-
-// dot1x8LUT256AVX512 multiplies a vector by 8 rows of codes.
-//
-//go:noescape
-func dot1x8LUT256AVX512(a *byte)
-
 // decodeI8AVX512 decodes a row of codes.
 //
 //go:noescape
@@ -136,3 +126,18 @@ func dot1x1UNAVX512(a *byte)
 //
 //go:noescape
 func dot1x8UNAVX512(a *byte)
+
+// decodeHalves256AVX512 decodes a row of codes.
+//
+//go:noescape
+func decodeHalves256AVX512(a *byte)
+
+// dot1x1Halves256AVX512 multiplies a vector by 1 rows of codes.
+//
+//go:noescape
+func dot1x1Halves256AVX512(a *byte)
+
+// dot1x8Halves256AVX512 multiplies a vector by 8 rows of codes.
+//
+//go:noescape
+func dot1x8Halves256AVX512(a *byte)

@@ -68,7 +68,7 @@ type packedKernels struct {
 	dot1   func(a *byte) // one row
 	dotN   func(a *byte) // rows rows
 	rows   int
-	span   int  // elements of a step of a product, if not 16
+	span   int  // elements of a step, if not 16
 	fast   bool // products know flagFast and flagNormal
 }
 
@@ -135,11 +135,7 @@ func (p *Packed) Rows(dst []float32, from, n int) {
 
 // fused says that the current level has a product for p.
 func (p *Packed) fused() bool {
-	k := &cur.packed[p.form]
-	if k.dot1 == nil {
-		return false
-	}
-	return k.span == 0 || p.K%k.span == 0 && p.f16Table
+	return cur.packed[p.form].dot1 != nil
 }
 
 // mulVector multiplies x by rows from … from+len(dst).
@@ -163,7 +159,7 @@ func (p *Packed) mulRows(dst []float32, ldd int, x []float32, row, n, c int, s *
 	a.round = roundF16
 	if p.fast != nil && k.fast {
 		a.round, a.flags = p.fast, a.flags&^(flagF16|flagBF16)|flagFast
-		if p.normal && p.flags&flagBias == 0 && (p.Bits <= 4 || p.Bits == 8) {
+		if p.normal {
 			a.flags ^= flagFast | flagNormal
 		}
 	}
@@ -363,10 +359,11 @@ func (p *Packed) plane(v *Numbers, dst []float32, row, n int) {
 
 // decode decodes n rows of the matrix.
 func (p *Packed) decode(dst []float32, from, n int, s *packedScratch) {
-	run := cur.packed[p.form].decode
+	k := &cur.packed[p.form]
+	run := k.decode
 	a := &s.args
 	if run != nil {
-		p.setArgs(a, 0)
+		p.setArgs(a, k.span)
 	}
 	v := p.Vector
 	for i := 0; i < n; {

@@ -36,14 +36,17 @@ func (p *Packed) chooseRounding() {
 		integers = integers && p.Offset.Bits > 0
 	}
 	least, most := p.Scale.bounds()
-	_, bias := p.Bias.bounds()
+	least2, bias := p.Bias.bounds()
 	most = code*most + bias
+	// Products are normal numbers or 0. A sum with a bias may be subnormal in
+	// fp16: then it is exact, if the bias is a half.
 	switch {
 	case p.Round == RoundToF16 && most < 65504:
 		p.fast = roundF16
-		p.normal = integers && least >= 0x1p-14
+		p.normal = integers && least >= 0x1p-14 && (p.Bias.Len() == 0 || p.Bias.F16 != nil)
 	case p.Round == RoundToBF16 && most < 0x1p100:
 		p.fast = roundBF16
+		p.normal = integers && least >= 0x1p-90 && least2 >= 0x1p-120
 	}
 }
 
@@ -51,6 +54,8 @@ func (p *Packed) chooseRounding() {
 // NaN counts as infinite.
 func (v *Numbers) bounds() (least, most float64) {
 	switch {
+	case v.Len() == 0:
+		return math.Inf(1), 0
 	case v.Bits > 0:
 		return 0, float64(int(1) << v.Bits)
 	case v.F16 != nil:

@@ -202,6 +202,11 @@ func packedCases() map[string]*plainPacked {
 				out[name("regular unsigned %d", cols)] = base(14, 1)
 				out[name("regular unsigned %d offset", cols)] = base(15, 1).offsets()
 				out[name("regular unsigned %d rows", cols)] = base(16, n).offsets()
+				halves := base(20, 1).biases()
+				halves.Bias = asHalves(halves.bias)
+				out[name("regular unsigned %d bias", cols)] = halves
+				out[name("regular unsigned %d wide bias", cols)] = base(21, 1).biases()
+				out[name("regular unsigned %d bf16 bias", cols)] = base(22, 1).biases().rounded(RoundToBF16)
 				if bits > 1 {
 					out[name("regular signed %d", cols)] = base(17, 1).signed()
 					out[name("regular signed %d rows", cols)] = base(18, n).signed()

@@ -9,12 +9,16 @@ import (
 )
 
 func packedFormats(s isa) []format {
-	return []format{
+	out := []format{
 		&lookup16{s, true, false}, &lookup16{s, false, false},
 		&lookup16{s, true, true}, &lookup16{s, false, true},
 		&lookup64{s}, &lookup256{s},
 		&integers{s, "I8"}, &integers{s, "U8"}, &integers{s, "UN"},
 	}
+	if s.width == 16 {
+		out = append(out, &lookupHalves{s})
+	}
+	return out
 }
 
 // unpacker brings codes of up to 8 bits into 32-bit lanes; there may be
@@ -195,6 +199,10 @@ func (f *lookup16) kernel(dot bool, nt int) {
 			TESTL(U32(flagNormal), flags)
 			JZ(LabelRef("notNormal"))
 			every(fast.normal)
+			TESTL(U32(flagBias), flags)
+			JZ(LabelRef("steps"))
+			each(true, func(m Mem, r, p int) { s.addMem(m, tab[r][p], tab[r][p]) })
+			every(fast.normal)
 			JMP(LabelRef("steps"))
 			Label("notNormal")
 			TESTL(U32(flagFast), flags)
@@ -280,8 +288,9 @@ func (s isa) gather(t reg.GPVirtual, v reg.VecVirtual) {
 	s.zero(dst) // a gather keeps lanes: without this it waits for the last one
 	m := Mem{Base: t, Index: v.(reg.Register), Scale: 4}
 	if s.width == 16 {
-		all := K()
-		KXNORW(all, all, all)
+		all, ones := K(), GP32()
+		MOVL(U32(0xffff), ones)
+		KMOVW(ones, all)
 		VGATHERDPS(m, all, dst)
 	} else {
 		all := s.vec()
@@ -291,22 +300,31 @@ func (s isa) gather(t reg.GPVirtual, v reg.VecVirtual) {
 	VMOVAPS(dst, v)
 }
 
-// lookup256 is bytes with one table of 256 entries for all rows. Products
-// with AVX-512 take 32 elements a step and look halves up; all else gathers.
+// lookup256 is bytes with one table of 256 entries for all rows. There is no
+// product with AVX-512: tables of halves have lookupHalves, and others are as
+// fast decoded first.
 type lookup256 struct{ s isa }
 
 func (f *lookup256) kernel(dot bool, nt int) {
 	s := f.s
-	k := begin(s, "LUT256", dot, 16, nt)
-	if !dot || s.width != 16 {
-		t := k.load(argTab)
-		k.steps("step", func(r, part int, v reg.VecVirtual) {
-			VPMOVZXBD(k.w.at(r, k.at+part*s.width), v)
-			s.gather(t, v)
-		})
-		k.end(nil)
+	if dot && s.width == 16 {
 		return
 	}
+	k := begin(s, "LUT256", dot, 16, nt)
+	t := k.load(argTab)
+	k.steps("step", func(r, part int, v reg.VecVirtual) {
+		VPMOVZXBD(k.w.at(r, k.at+part*s.width), v)
+		s.gather(t, v)
+	})
+	k.end(nil)
+}
+
+// lookupHalves is lookup256 for tables of halves, 32 codes a step.
+type lookupHalves struct{ s isa }
+
+func (f *lookupHalves) kernel(dot bool, nt int) {
+	s := f.s
+	k := begin(s, "Halves256", dot, 16, nt)
 	t := k.load(argHalf)
 	tab := s.vecs(8)
 	for i := range tab {
@@ -315,10 +333,13 @@ func (f *lookup256) kernel(dot bool, nt int) {
 	bit6, bit7 := s.constant(64<<16|64), s.constant(128<<16|128)
 	m6, m7 := K(), K()
 	a := s.vecs(4)
+	lo, hi := Mem{Base: k.x}, Mem{Base: k.x, Disp: 64}
 	xl, xh := s.vec(), s.vec()
 	k.loop("step", argSteps, func() {
-		VMOVUPS(Mem{Base: k.x}, xl)
-		VMOVUPS(Mem{Base: k.x, Disp: 64}, xh)
+		if dot {
+			VMOVUPS(lo, xl)
+			VMOVUPS(hi, xh)
+		}
 		for r := range nt {
 			VPMOVZXBW(k.w.at(r, 0), a[0])
 			VPTESTMW(bit6, a[0], m6)
@@ -335,6 +356,11 @@ func (f *lookup256) kernel(dot bool, nt int) {
 			VEXTRACTI64X4(U8(1), a[0], a[1].AsY())
 			VCVTPH2PS(a[0].AsY(), a[0])
 			VCVTPH2PS(a[1].AsY(), a[1])
+			if !dot {
+				VMOVUPS(a[0], lo)
+				VMOVUPS(a[1], hi)
+				continue
+			}
 			VFMADD231PS(xl, a[0], k.acc[r][0])
 			VFMADD231PS(xh, a[1], k.acc[r][0])
 		}
@@ -390,7 +416,7 @@ func (f *integers) kernel(dot bool, nt int) {
 	if f.kind != "I8" {
 		modes = append(modes, mode{flagBias}, mode{flagBias | flagF16}, mode{flagBias | flagBF16})
 		if dot {
-			modes = append(modes, mode{flagBias | flagFast})
+			modes = append(modes, mode{flagBias | flagFast}, mode{flagBias | flagNormal})
 		}
 	}
 	flags := k.arg(argFlags)
