@@ -97,13 +97,13 @@ func affineKernels(s isa) {
 				s.zero(a)
 			}
 			return func(at int, m mem) {
-					VPMOVZXBD(m(0, at), v)
-					VCVTDQ2PS(v, v)
-					VMULPS(scale, v, v)
-					VADDPS(bias, v, v)
-					VSUBPS(m(1, at), v, v)
-					VMULPS(v, v, v)
-					VADDPS(v, acc[at/s.width], acc[at/s.width])
-				}, func() { Store(s.reduce(acc), ReturnIndex(0)) }
+				VPMOVZXBD(m(0, at), v)
+				VCVTDQ2PS(v, v)
+				VMULPS(scale, v, v)
+				VADDPS(bias, v, v)
+				VSUBPS(m(1, at), v, v)
+				VMULPS(v, v, v)
+				VADDPS(v, acc[at/s.width], acc[at/s.width])
+			}, func() { Store(s.reduce(acc), ReturnIndex(0)) }
 		})
 }
