@@ -37,14 +37,14 @@ var forms = []form{
 //
 // Both sides round every op to fp16, but sum products in different orders, so
 // now and then an element rounds the other way and what follows carries it on;
-// norms of small rows magnify it. Of the elements of a layer's outputs 99.9 %
+// norms of small rows magnify it. Of the elements of a layer's outputs 99.5 %
 // must agree within 2 units in the last place of the row's largest element and
 // all within 4; deeper chunks get that much a layer.
 func TestBundles(t *testing.T) { bundles(t, fixtures.Names(), forms, 1) }
 
 // TestSharingBundles does the same with models of which layers share keys and
 // values, in several topologies and forms of cache. They norm four times a
-// layer, and the norms' small rows magnify what rounds the other way: ten times
+// layer, and the norms' small rows magnify what rounds the other way: twice
 // as many elements may be beyond 2 units, and none beyond 4 a layer.
 func TestSharingBundles(t *testing.T) {
 	head := chunking.Head{Token: true, Logits: true, Hidden: "post", TopK: 3}
@@ -53,7 +53,7 @@ func TestSharingBundles(t *testing.T) {
 		{"state", conversion.Options{Topology: chunking.Topology3, KV: chunking.KVState}},
 		{"app", conversion.Options{Topology: chunking.Topology3, KV: chunking.KVCoreMLLLM, Head: head}},
 		{"app4", conversion.Options{Topology: chunking.Topology4, KV: chunking.KVCoreMLLLM, Compute: "fp32"}},
-	}, 10)
+	}, 2)
 }
 
 func bundles(t *testing.T, names []string, forms []form, slack float64) {
