@@ -271,7 +271,11 @@ func TestTwoReadings(t *testing.T) {
 			rt.Errorf("%s: two readings (-reference +models)\n%s", data, d)
 		}
 	})
-	if accepted < 10 {
+	least := 10
+	if testing.Short() {
+		least = 1 // of a fifth as many
+	}
+	if accepted < least {
 		t.Errorf("only %d configs were accepted by both", accepted)
 	}
 }
