@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -89,6 +91,10 @@ and, where needed, scales it by a power of two, which changes no result.`,
 				}
 				s.printPlan(p)
 				return nil
+			}
+			if o.Quantize == nil && os.Getenv("GOGC") == "" {
+				// Weights stream past the heap, which stays below 100 MB.
+				defer debug.SetGCPercent(debug.SetGCPercent(400))
 			}
 			start := time.Now()
 			rep, err := conversion.Convert(cmd.Context(), args[0], out, o)
