@@ -2,6 +2,18 @@
 
 package kernel
 
+// dot1x1F16AVX512 multiplies 1 rows of x by 1 rows of w over 16·steps elements and one
+// step more of packed rows xt, wt of 16 elements if xt is not nil.
+//
+//go:noescape
+func dot1x1F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
+
+// dot1x4F16AVX512 multiplies 1 rows of x by 4 rows of w over 16·steps elements and one
+// step more of packed rows xt, wt of 16 elements if xt is not nil.
+//
+//go:noescape
+func dot1x4F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
+
 // dot2x1F16AVX512 multiplies 2 rows of x by 1 rows of w over 16·steps elements and one
 // step more of packed rows xt, wt of 16 elements if xt is not nil.
 //
@@ -62,17 +74,17 @@ func dot6x1F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw 
 //go:noescape
 func dot6x4F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
 
-// dot1x1F16AVX512 multiplies 1 rows of x by 1 rows of w over 16·steps elements and one
+// dot1x1F32AVX512 multiplies 1 rows of x by 1 rows of w over 16·steps elements and one
 // step more of packed rows xt, wt of 16 elements if xt is not nil.
 //
 //go:noescape
-func dot1x1F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
+func dot1x1F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
 
-// dot1x2F16AVX512 multiplies 1 rows of x by 2 rows of w over 16·steps elements and one
+// dot1x4F32AVX512 multiplies 1 rows of x by 4 rows of w over 16·steps elements and one
 // step more of packed rows xt, wt of 16 elements if xt is not nil.
 //
 //go:noescape
-func dot1x2F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
+func dot1x4F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
 
 // dot2x1F32AVX512 multiplies 2 rows of x by 1 rows of w over 16·steps elements and one
 // step more of packed rows xt, wt of 16 elements if xt is not nil.
@@ -133,15 +145,3 @@ func dot6x1F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw
 //
 //go:noescape
 func dot6x4F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-
-// dot1x1F32AVX512 multiplies 1 rows of x by 1 rows of w over 16·steps elements and one
-// step more of packed rows xt, wt of 16 elements if xt is not nil.
-//
-//go:noescape
-func dot1x1F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-
-// dot1x2F32AVX512 multiplies 1 rows of x by 2 rows of w over 16·steps elements and one
-// step more of packed rows xt, wt of 16 elements if xt is not nil.
-//
-//go:noescape
-func dot1x2F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)

@@ -2,6 +2,186 @@
 
 #include "textflag.h"
 
+// func dot1x1F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
+// Requires: AVX, AVX512F
+TEXT ·dot1x1F16AVX512(SB), NOSPLIT, $0-72
+	MOVQ        ldx+24(FP), AX
+	MOVQ        ldw+40(FP), CX
+	SHLQ        $0x02, AX
+	SHLQ        $0x01, CX
+	MOVQ        x+16(FP), AX
+	MOVQ        w+32(FP), CX
+	MOVQ        steps+48(FP), BX
+	MOVQ        xt+56(FP), DX
+	VPXORD      Z0, Z0, Z0
+	SHRQ        $0x01, BX
+	JNC         even
+	VCVTPH2PS   (CX), Z1
+	VMOVUPS     (AX), Z2
+	VFMADD231PS Z1, Z2, Z0
+	ADDQ        $0x00000040, AX
+	ADDQ        $0x00000020, CX
+
+even:
+	TESTQ BX, BX
+	JZ    tail
+
+loop:
+	VCVTPH2PS   (CX), Z1
+	VMOVUPS     (AX), Z2
+	VFMADD231PS Z1, Z2, Z0
+	VCVTPH2PS   32(CX), Z1
+	VMOVUPS     64(AX), Z2
+	VFMADD231PS Z1, Z2, Z0
+	ADDQ        $0x00000080, AX
+	ADDQ        $0x00000040, CX
+	DECQ        BX
+	JNZ         loop
+
+tail:
+	TESTQ       DX, DX
+	JZ          done
+	MOVQ        $0x00000040, AX
+	MOVQ        $0x00000020, CX
+	MOVQ        DX, AX
+	MOVQ        wt+64(FP), CX
+	VCVTPH2PS   (CX), Z1
+	VMOVUPS     (AX), Z2
+	VFMADD231PS Z1, Z2, Z0
+
+done:
+	MOVQ          dst+0(FP), AX
+	MOVQ          ldd+8(FP), CX
+	SHLQ          $0x02, CX
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X1
+	VPERMILPS     $0x4e, X1, X0
+	VADDPS        X0, X1, X1
+	VPERMILPS     $0xb1, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSS        X1, (AX)
+	VZEROUPPER
+	RET
+
+// func dot1x4F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·dot1x4F16AVX512(SB), NOSPLIT, $0-72
+	MOVQ        ldx+24(FP), AX
+	MOVQ        ldw+40(FP), CX
+	SHLQ        $0x02, AX
+	SHLQ        $0x01, CX
+	MOVQ        x+16(FP), AX
+	MOVQ        w+32(FP), DX
+	MOVQ        DX, BX
+	LEAQ        (BX)(CX*2), SI
+	ADDQ        CX, SI
+	MOVQ        steps+48(FP), DI
+	MOVQ        xt+56(FP), DX
+	VPXORD      Z0, Z0, Z0
+	VPXORD      Z1, Z1, Z1
+	VPXORD      Z2, Z2, Z2
+	VPXORD      Z3, Z3, Z3
+	MOVQ        BX, R8
+	ADDQ        $0x00002000, R8
+	SHRQ        $0x01, DI
+	JNC         even
+	VCVTPH2PS   (BX), Z4
+	VCVTPH2PS   (BX)(CX*1), Z5
+	VCVTPH2PS   (BX)(CX*2), Z6
+	VCVTPH2PS   (SI), Z7
+	VMOVUPS     (AX), Z8
+	VFMADD231PS Z4, Z8, Z0
+	VFMADD231PS Z5, Z8, Z1
+	VFMADD231PS Z6, Z8, Z2
+	VFMADD231PS Z7, Z8, Z3
+	ADDQ        $0x00000040, AX
+	ADDQ        $0x00000020, BX
+	ADDQ        $0x00000020, SI
+
+even:
+	TESTQ DI, DI
+	JZ    tail
+
+loop:
+	PREFETCHT1  8192(R8)
+	PREFETCHT0  (R8)
+	PREFETCHT1  8256(R8)
+	PREFETCHT0  64(R8)
+	PREFETCHT1  8320(R8)
+	PREFETCHT0  128(R8)
+	PREFETCHT1  8384(R8)
+	PREFETCHT0  192(R8)
+	ADDQ        $0x00000100, R8
+	VCVTPH2PS   (BX), Z4
+	VCVTPH2PS   (BX)(CX*1), Z5
+	VCVTPH2PS   (BX)(CX*2), Z6
+	VCVTPH2PS   (SI), Z7
+	VMOVUPS     (AX), Z8
+	VFMADD231PS Z4, Z8, Z0
+	VFMADD231PS Z5, Z8, Z1
+	VFMADD231PS Z6, Z8, Z2
+	VFMADD231PS Z7, Z8, Z3
+	VCVTPH2PS   32(BX), Z4
+	VCVTPH2PS   32(BX)(CX*1), Z5
+	VCVTPH2PS   32(BX)(CX*2), Z6
+	VCVTPH2PS   32(SI), Z7
+	VMOVUPS     64(AX), Z8
+	VFMADD231PS Z4, Z8, Z0
+	VFMADD231PS Z5, Z8, Z1
+	VFMADD231PS Z6, Z8, Z2
+	VFMADD231PS Z7, Z8, Z3
+	ADDQ        $0x00000080, AX
+	ADDQ        $0x00000040, BX
+	ADDQ        $0x00000040, SI
+	DECQ        DI
+	JNZ         loop
+
+tail:
+	TESTQ       DX, DX
+	JZ          done
+	MOVQ        $0x00000040, AX
+	MOVQ        $0x00000020, CX
+	MOVQ        DX, AX
+	MOVQ        wt+64(FP), DX
+	MOVQ        DX, BX
+	LEAQ        (BX)(CX*2), SI
+	ADDQ        CX, SI
+	VCVTPH2PS   (BX), Z4
+	VCVTPH2PS   (BX)(CX*1), Z5
+	VCVTPH2PS   (BX)(CX*2), Z6
+	VCVTPH2PS   (SI), Z7
+	VMOVUPS     (AX), Z8
+	VFMADD231PS Z4, Z8, Z0
+	VFMADD231PS Z5, Z8, Z1
+	VFMADD231PS Z6, Z8, Z2
+	VFMADD231PS Z7, Z8, Z3
+
+done:
+	MOVQ          dst+0(FP), AX
+	MOVQ          ldd+8(FP), CX
+	SHLQ          $0x02, CX
+	VSHUFF64X2    $0x44, Z1, Z0, Z4
+	VSHUFF64X2    $0xee, Z1, Z0, Z0
+	VADDPS        Z4, Z0, Z0
+	VSHUFF64X2    $0x44, Z3, Z2, Z4
+	VSHUFF64X2    $0xee, Z3, Z2, Z2
+	VADDPS        Z4, Z2, Z2
+	VSHUFF64X2    $0x88, Z2, Z0, Z4
+	VSHUFF64X2    $0xdd, Z2, Z0, Z0
+	VADDPS        Z4, Z0, Z0
+	VPERMILPS     $0x4e, Z0, Z4
+	VADDPS        Z4, Z0, Z0
+	VPERMILPS     $0xb1, Z0, Z4
+	VADDPS        Z4, Z0, Z0
+	MOVL          $0x00001111, CX
+	KMOVW         CX, K1
+	VCOMPRESSPS.Z Z0, K1, Z0
+	VMOVUPS       X0, (AX)
+	VZEROUPPER
+	RET
+
 // func dot2x1F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
 // Requires: AVX, AVX512F
 TEXT ·dot2x1F16AVX512(SB), NOSPLIT, $0-72
@@ -134,9 +314,13 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT1  8192(R9)
 	PREFETCHT0  (R9)
+	PREFETCHT1  8256(R9)
 	PREFETCHT0  64(R9)
+	PREFETCHT1  8320(R9)
 	PREFETCHT0  128(R9)
+	PREFETCHT1  8384(R9)
 	PREFETCHT0  192(R9)
 	ADDQ        $0x00000100, R9
 	VCVTPH2PS   (BX), Z8
@@ -399,9 +583,13 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT1  8192(R9)
 	PREFETCHT0  (R9)
+	PREFETCHT1  8256(R9)
 	PREFETCHT0  64(R9)
+	PREFETCHT1  8320(R9)
 	PREFETCHT0  128(R9)
+	PREFETCHT1  8384(R9)
 	PREFETCHT0  192(R9)
 	ADDQ        $0x00000100, R9
 	VCVTPH2PS   (BX), Z12
@@ -734,9 +922,13 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT1  8192(R10)
 	PREFETCHT0  (R10)
+	PREFETCHT1  8256(R10)
 	PREFETCHT0  64(R10)
+	PREFETCHT1  8320(R10)
 	PREFETCHT0  128(R10)
+	PREFETCHT1  8384(R10)
 	PREFETCHT0  192(R10)
 	ADDQ        $0x00000100, R10
 	VCVTPH2PS   (SI), Z16
@@ -1819,13 +2011,13 @@ done:
 	VZEROUPPER
 	RET
 
-// func dot1x1F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
+// func dot1x1F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
 // Requires: AVX, AVX512F
-TEXT ·dot1x1F16AVX512(SB), NOSPLIT, $0-72
+TEXT ·dot1x1F32AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
 	SHLQ        $0x02, AX
-	SHLQ        $0x01, CX
+	SHLQ        $0x02, CX
 	MOVQ        x+16(FP), AX
 	MOVQ        w+32(FP), CX
 	MOVQ        steps+48(FP), BX
@@ -1833,25 +2025,25 @@ TEXT ·dot1x1F16AVX512(SB), NOSPLIT, $0-72
 	VPXORD      Z0, Z0, Z0
 	SHRQ        $0x01, BX
 	JNC         even
-	VCVTPH2PS   (CX), Z1
+	VMOVUPS     (CX), Z1
 	VMOVUPS     (AX), Z2
 	VFMADD231PS Z1, Z2, Z0
 	ADDQ        $0x00000040, AX
-	ADDQ        $0x00000020, CX
+	ADDQ        $0x00000040, CX
 
 even:
 	TESTQ BX, BX
 	JZ    tail
 
 loop:
-	VCVTPH2PS   (CX), Z1
+	VMOVUPS     (CX), Z1
 	VMOVUPS     (AX), Z2
 	VFMADD231PS Z1, Z2, Z0
-	VCVTPH2PS   32(CX), Z1
+	VMOVUPS     64(CX), Z1
 	VMOVUPS     64(AX), Z2
 	VFMADD231PS Z1, Z2, Z0
 	ADDQ        $0x00000080, AX
-	ADDQ        $0x00000040, CX
+	ADDQ        $0x00000080, CX
 	DECQ        BX
 	JNZ         loop
 
@@ -1859,10 +2051,10 @@ tail:
 	TESTQ       DX, DX
 	JZ          done
 	MOVQ        $0x00000040, AX
-	MOVQ        $0x00000020, CX
+	MOVQ        $0x00000040, CX
 	MOVQ        DX, AX
 	MOVQ        wt+64(FP), CX
-	VCVTPH2PS   (CX), Z1
+	VMOVUPS     (CX), Z1
 	VMOVUPS     (AX), Z2
 	VFMADD231PS Z1, Z2, Z0
 
@@ -1882,91 +2074,128 @@ done:
 	VZEROUPPER
 	RET
 
-// func dot1x2F16AVX512(dst *float32, ldd int, x *float32, ldx int, w *uint16, ldw int, steps int, xt *float32, wt *uint16)
+// func dot1x4F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·dot1x2F16AVX512(SB), NOSPLIT, $0-72
+TEXT ·dot1x4F32AVX512(SB), NOSPLIT, $0-72
 	MOVQ        ldx+24(FP), AX
 	MOVQ        ldw+40(FP), CX
 	SHLQ        $0x02, AX
-	SHLQ        $0x01, CX
+	SHLQ        $0x02, CX
 	MOVQ        x+16(FP), AX
 	MOVQ        w+32(FP), DX
 	MOVQ        DX, BX
-	MOVQ        steps+48(FP), SI
+	LEAQ        (BX)(CX*2), SI
+	ADDQ        CX, SI
+	MOVQ        steps+48(FP), DI
 	MOVQ        xt+56(FP), DX
 	VPXORD      Z0, Z0, Z0
 	VPXORD      Z1, Z1, Z1
-	MOVQ        BX, DI
-	ADDQ        $0x00002000, DI
-	SHRQ        $0x01, SI
+	VPXORD      Z2, Z2, Z2
+	VPXORD      Z3, Z3, Z3
+	MOVQ        BX, R8
+	ADDQ        $0x00002000, R8
+	SHRQ        $0x01, DI
 	JNC         even
-	VCVTPH2PS   (BX), Z2
-	VCVTPH2PS   (BX)(CX*1), Z3
-	VMOVUPS     (AX), Z4
-	VFMADD231PS Z2, Z4, Z0
-	VFMADD231PS Z3, Z4, Z1
+	VMOVUPS     (BX), Z4
+	VMOVUPS     (BX)(CX*1), Z5
+	VMOVUPS     (BX)(CX*2), Z6
+	VMOVUPS     (SI), Z7
+	VMOVUPS     (AX), Z8
+	VFMADD231PS Z4, Z8, Z0
+	VFMADD231PS Z5, Z8, Z1
+	VFMADD231PS Z6, Z8, Z2
+	VFMADD231PS Z7, Z8, Z3
 	ADDQ        $0x00000040, AX
-	ADDQ        $0x00000020, BX
+	ADDQ        $0x00000040, BX
+	ADDQ        $0x00000040, SI
 
 even:
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JZ    tail
 
 loop:
-	PREFETCHT0  (DI)
-	PREFETCHT0  64(DI)
-	ADDQ        $0x00000080, DI
-	VCVTPH2PS   (BX), Z2
-	VCVTPH2PS   (BX)(CX*1), Z3
-	VMOVUPS     (AX), Z4
-	VFMADD231PS Z2, Z4, Z0
-	VFMADD231PS Z3, Z4, Z1
-	VCVTPH2PS   32(BX), Z2
-	VCVTPH2PS   32(BX)(CX*1), Z3
-	VMOVUPS     64(AX), Z4
-	VFMADD231PS Z2, Z4, Z0
-	VFMADD231PS Z3, Z4, Z1
+	PREFETCHT1  8192(R8)
+	PREFETCHT0  (R8)
+	PREFETCHT1  8256(R8)
+	PREFETCHT0  64(R8)
+	PREFETCHT1  8320(R8)
+	PREFETCHT0  128(R8)
+	PREFETCHT1  8384(R8)
+	PREFETCHT0  192(R8)
+	PREFETCHT1  8448(R8)
+	PREFETCHT0  256(R8)
+	PREFETCHT1  8512(R8)
+	PREFETCHT0  320(R8)
+	PREFETCHT1  8576(R8)
+	PREFETCHT0  384(R8)
+	PREFETCHT1  8640(R8)
+	PREFETCHT0  448(R8)
+	ADDQ        $0x00000200, R8
+	VMOVUPS     (BX), Z4
+	VMOVUPS     (BX)(CX*1), Z5
+	VMOVUPS     (BX)(CX*2), Z6
+	VMOVUPS     (SI), Z7
+	VMOVUPS     (AX), Z8
+	VFMADD231PS Z4, Z8, Z0
+	VFMADD231PS Z5, Z8, Z1
+	VFMADD231PS Z6, Z8, Z2
+	VFMADD231PS Z7, Z8, Z3
+	VMOVUPS     64(BX), Z4
+	VMOVUPS     64(BX)(CX*1), Z5
+	VMOVUPS     64(BX)(CX*2), Z6
+	VMOVUPS     64(SI), Z7
+	VMOVUPS     64(AX), Z8
+	VFMADD231PS Z4, Z8, Z0
+	VFMADD231PS Z5, Z8, Z1
+	VFMADD231PS Z6, Z8, Z2
+	VFMADD231PS Z7, Z8, Z3
 	ADDQ        $0x00000080, AX
-	ADDQ        $0x00000040, BX
-	DECQ        SI
+	ADDQ        $0x00000080, BX
+	ADDQ        $0x00000080, SI
+	DECQ        DI
 	JNZ         loop
 
 tail:
 	TESTQ       DX, DX
 	JZ          done
 	MOVQ        $0x00000040, AX
-	MOVQ        $0x00000020, CX
+	MOVQ        $0x00000040, CX
 	MOVQ        DX, AX
 	MOVQ        wt+64(FP), DX
 	MOVQ        DX, BX
-	VCVTPH2PS   (BX), Z2
-	VCVTPH2PS   (BX)(CX*1), Z3
-	VMOVUPS     (AX), Z4
-	VFMADD231PS Z2, Z4, Z0
-	VFMADD231PS Z3, Z4, Z1
+	LEAQ        (BX)(CX*2), SI
+	ADDQ        CX, SI
+	VMOVUPS     (BX), Z4
+	VMOVUPS     (BX)(CX*1), Z5
+	VMOVUPS     (BX)(CX*2), Z6
+	VMOVUPS     (SI), Z7
+	VMOVUPS     (AX), Z8
+	VFMADD231PS Z4, Z8, Z0
+	VFMADD231PS Z5, Z8, Z1
+	VFMADD231PS Z6, Z8, Z2
+	VFMADD231PS Z7, Z8, Z3
 
 done:
 	MOVQ          dst+0(FP), AX
 	MOVQ          ldd+8(FP), CX
 	SHLQ          $0x02, CX
-	VEXTRACTF64X4 $0x01, Z0, Y2
-	VADDPS        Y2, Y0, Y0
-	VEXTRACTF128  $0x01, Y0, X2
-	VADDPS        X2, X0, X2
-	VPERMILPS     $0x4e, X2, X0
-	VADDPS        X0, X2, X2
-	VPERMILPS     $0xb1, X2, X0
-	VADDPS        X0, X2, X2
-	VMOVSS        X2, (AX)
-	VEXTRACTF64X4 $0x01, Z1, Y0
-	VADDPS        Y0, Y1, Y0
-	VEXTRACTF128  $0x01, Y0, X1
-	VADDPS        X1, X0, X1
-	VPERMILPS     $0x4e, X1, X0
-	VADDPS        X0, X1, X1
-	VPERMILPS     $0xb1, X1, X0
-	VADDPS        X0, X1, X1
-	VMOVSS        X1, 4(AX)
+	VSHUFF64X2    $0x44, Z1, Z0, Z4
+	VSHUFF64X2    $0xee, Z1, Z0, Z0
+	VADDPS        Z4, Z0, Z0
+	VSHUFF64X2    $0x44, Z3, Z2, Z4
+	VSHUFF64X2    $0xee, Z3, Z2, Z2
+	VADDPS        Z4, Z2, Z2
+	VSHUFF64X2    $0x88, Z2, Z0, Z4
+	VSHUFF64X2    $0xdd, Z2, Z0, Z0
+	VADDPS        Z4, Z0, Z0
+	VPERMILPS     $0x4e, Z0, Z4
+	VADDPS        Z4, Z0, Z0
+	VPERMILPS     $0xb1, Z0, Z4
+	VADDPS        Z4, Z0, Z0
+	MOVL          $0x00001111, CX
+	KMOVW         CX, K1
+	VCOMPRESSPS.Z Z0, K1, Z0
+	VMOVUPS       X0, (AX)
 	VZEROUPPER
 	RET
 
@@ -2102,13 +2331,21 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT1  8192(R9)
 	PREFETCHT0  (R9)
+	PREFETCHT1  8256(R9)
 	PREFETCHT0  64(R9)
+	PREFETCHT1  8320(R9)
 	PREFETCHT0  128(R9)
+	PREFETCHT1  8384(R9)
 	PREFETCHT0  192(R9)
+	PREFETCHT1  8448(R9)
 	PREFETCHT0  256(R9)
+	PREFETCHT1  8512(R9)
 	PREFETCHT0  320(R9)
+	PREFETCHT1  8576(R9)
 	PREFETCHT0  384(R9)
+	PREFETCHT1  8640(R9)
 	PREFETCHT0  448(R9)
 	ADDQ        $0x00000200, R9
 	VMOVUPS     (BX), Z8
@@ -2371,13 +2608,21 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT1  8192(R9)
 	PREFETCHT0  (R9)
+	PREFETCHT1  8256(R9)
 	PREFETCHT0  64(R9)
+	PREFETCHT1  8320(R9)
 	PREFETCHT0  128(R9)
+	PREFETCHT1  8384(R9)
 	PREFETCHT0  192(R9)
+	PREFETCHT1  8448(R9)
 	PREFETCHT0  256(R9)
+	PREFETCHT1  8512(R9)
 	PREFETCHT0  320(R9)
+	PREFETCHT1  8576(R9)
 	PREFETCHT0  384(R9)
+	PREFETCHT1  8640(R9)
 	PREFETCHT0  448(R9)
 	ADDQ        $0x00000200, R9
 	VMOVUPS     (BX), Z12
@@ -2710,13 +2955,21 @@ even:
 	JZ    tail
 
 loop:
+	PREFETCHT1  8192(R10)
 	PREFETCHT0  (R10)
+	PREFETCHT1  8256(R10)
 	PREFETCHT0  64(R10)
+	PREFETCHT1  8320(R10)
 	PREFETCHT0  128(R10)
+	PREFETCHT1  8384(R10)
 	PREFETCHT0  192(R10)
+	PREFETCHT1  8448(R10)
 	PREFETCHT0  256(R10)
+	PREFETCHT1  8512(R10)
 	PREFETCHT0  320(R10)
+	PREFETCHT1  8576(R10)
 	PREFETCHT0  384(R10)
+	PREFETCHT1  8640(R10)
 	PREFETCHT0  448(R10)
 	ADDQ        $0x00000200, R10
 	VMOVUPS     (SI), Z16
@@ -3796,158 +4049,5 @@ done:
 	KMOVW         CX, K1
 	VCOMPRESSPS.Z Z20, K1, Z20
 	VMOVUPS       X20, (AX)
-	VZEROUPPER
-	RET
-
-// func dot1x1F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, AVX512F
-TEXT ·dot1x1F32AVX512(SB), NOSPLIT, $0-72
-	MOVQ        ldx+24(FP), AX
-	MOVQ        ldw+40(FP), CX
-	SHLQ        $0x02, AX
-	SHLQ        $0x02, CX
-	MOVQ        x+16(FP), AX
-	MOVQ        w+32(FP), CX
-	MOVQ        steps+48(FP), BX
-	MOVQ        xt+56(FP), DX
-	VPXORD      Z0, Z0, Z0
-	SHRQ        $0x01, BX
-	JNC         even
-	VMOVUPS     (CX), Z1
-	VMOVUPS     (AX), Z2
-	VFMADD231PS Z1, Z2, Z0
-	ADDQ        $0x00000040, AX
-	ADDQ        $0x00000040, CX
-
-even:
-	TESTQ BX, BX
-	JZ    tail
-
-loop:
-	VMOVUPS     (CX), Z1
-	VMOVUPS     (AX), Z2
-	VFMADD231PS Z1, Z2, Z0
-	VMOVUPS     64(CX), Z1
-	VMOVUPS     64(AX), Z2
-	VFMADD231PS Z1, Z2, Z0
-	ADDQ        $0x00000080, AX
-	ADDQ        $0x00000080, CX
-	DECQ        BX
-	JNZ         loop
-
-tail:
-	TESTQ       DX, DX
-	JZ          done
-	MOVQ        $0x00000040, AX
-	MOVQ        $0x00000040, CX
-	MOVQ        DX, AX
-	MOVQ        wt+64(FP), CX
-	VMOVUPS     (CX), Z1
-	VMOVUPS     (AX), Z2
-	VFMADD231PS Z1, Z2, Z0
-
-done:
-	MOVQ          dst+0(FP), AX
-	MOVQ          ldd+8(FP), CX
-	SHLQ          $0x02, CX
-	VEXTRACTF64X4 $0x01, Z0, Y1
-	VADDPS        Y1, Y0, Y0
-	VEXTRACTF128  $0x01, Y0, X1
-	VADDPS        X1, X0, X1
-	VPERMILPS     $0x4e, X1, X0
-	VADDPS        X0, X1, X1
-	VPERMILPS     $0xb1, X1, X0
-	VADDPS        X0, X1, X1
-	VMOVSS        X1, (AX)
-	VZEROUPPER
-	RET
-
-// func dot1x2F32AVX512(dst *float32, ldd int, x *float32, ldx int, w *float32, ldw int, steps int, xt *float32, wt *float32)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·dot1x2F32AVX512(SB), NOSPLIT, $0-72
-	MOVQ        ldx+24(FP), AX
-	MOVQ        ldw+40(FP), CX
-	SHLQ        $0x02, AX
-	SHLQ        $0x02, CX
-	MOVQ        x+16(FP), AX
-	MOVQ        w+32(FP), DX
-	MOVQ        DX, BX
-	MOVQ        steps+48(FP), SI
-	MOVQ        xt+56(FP), DX
-	VPXORD      Z0, Z0, Z0
-	VPXORD      Z1, Z1, Z1
-	MOVQ        BX, DI
-	ADDQ        $0x00002000, DI
-	SHRQ        $0x01, SI
-	JNC         even
-	VMOVUPS     (BX), Z2
-	VMOVUPS     (BX)(CX*1), Z3
-	VMOVUPS     (AX), Z4
-	VFMADD231PS Z2, Z4, Z0
-	VFMADD231PS Z3, Z4, Z1
-	ADDQ        $0x00000040, AX
-	ADDQ        $0x00000040, BX
-
-even:
-	TESTQ SI, SI
-	JZ    tail
-
-loop:
-	PREFETCHT0  (DI)
-	PREFETCHT0  64(DI)
-	PREFETCHT0  128(DI)
-	PREFETCHT0  192(DI)
-	ADDQ        $0x00000100, DI
-	VMOVUPS     (BX), Z2
-	VMOVUPS     (BX)(CX*1), Z3
-	VMOVUPS     (AX), Z4
-	VFMADD231PS Z2, Z4, Z0
-	VFMADD231PS Z3, Z4, Z1
-	VMOVUPS     64(BX), Z2
-	VMOVUPS     64(BX)(CX*1), Z3
-	VMOVUPS     64(AX), Z4
-	VFMADD231PS Z2, Z4, Z0
-	VFMADD231PS Z3, Z4, Z1
-	ADDQ        $0x00000080, AX
-	ADDQ        $0x00000080, BX
-	DECQ        SI
-	JNZ         loop
-
-tail:
-	TESTQ       DX, DX
-	JZ          done
-	MOVQ        $0x00000040, AX
-	MOVQ        $0x00000040, CX
-	MOVQ        DX, AX
-	MOVQ        wt+64(FP), DX
-	MOVQ        DX, BX
-	VMOVUPS     (BX), Z2
-	VMOVUPS     (BX)(CX*1), Z3
-	VMOVUPS     (AX), Z4
-	VFMADD231PS Z2, Z4, Z0
-	VFMADD231PS Z3, Z4, Z1
-
-done:
-	MOVQ          dst+0(FP), AX
-	MOVQ          ldd+8(FP), CX
-	SHLQ          $0x02, CX
-	VEXTRACTF64X4 $0x01, Z0, Y2
-	VADDPS        Y2, Y0, Y0
-	VEXTRACTF128  $0x01, Y0, X2
-	VADDPS        X2, X0, X2
-	VPERMILPS     $0x4e, X2, X0
-	VADDPS        X0, X2, X2
-	VPERMILPS     $0xb1, X2, X0
-	VADDPS        X0, X2, X2
-	VMOVSS        X2, (AX)
-	VEXTRACTF64X4 $0x01, Z1, Y0
-	VADDPS        Y0, Y1, Y0
-	VEXTRACTF128  $0x01, Y0, X1
-	VADDPS        X1, X0, X1
-	VPERMILPS     $0x4e, X1, X0
-	VADDPS        X0, X1, X1
-	VPERMILPS     $0xb1, X1, X0
-	VADDPS        X0, X1, X1
-	VMOVSS        X1, 4(AX)
 	VZEROUPPER
 	RET

@@ -5,7 +5,7 @@ package kernel
 var avx512Level = level{
 	name: "avx512",
 	f16: dotTiles[uint16]{
-		1: {1: dot1x1F16AVX512, 2: dot1x2F16AVX512},
+		1: {1: dot1x1F16AVX512, 4: dot1x4F16AVX512},
 		2: {1: dot2x1F16AVX512, 4: dot2x4F16AVX512},
 		3: {1: dot3x1F16AVX512, 4: dot3x4F16AVX512},
 		4: {1: dot4x1F16AVX512, 4: dot4x4F16AVX512},
@@ -13,7 +13,7 @@ var avx512Level = level{
 		6: {1: dot6x1F16AVX512, 4: dot6x4F16AVX512},
 	},
 	f32: dotTiles[float32]{
-		1: {1: dot1x1F32AVX512, 2: dot1x2F32AVX512},
+		1: {1: dot1x1F32AVX512, 4: dot1x4F32AVX512},
 		2: {1: dot2x1F32AVX512, 4: dot2x4F32AVX512},
 		3: {1: dot3x1F32AVX512, 4: dot3x4F32AVX512},
 		4: {1: dot4x1F32AVX512, 4: dot4x4F32AVX512},
