@@ -209,3 +209,29 @@ func TestMovementRunErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestEmptySliceOfOne gives run-time bounds that leave nothing of an axis of
+// one element, which inference takes for kept.
+func TestEmptySliceOfOne(t *testing.T) {
+	b := mil.NewBuilder("main", mil.CoreML8)
+	x := b.Input("x", mil.T(mil.Float32, 1))
+	end := b.Input("end", mil.T(mil.Int32, 1))
+	b.Output("out", b.Op("slice_by_index", "cut", mil.Args{"x": x, "begin": []int{0}, "end": end}))
+	fn, err := b.Func()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := mil.NewProgram()
+	p.Functions["main"] = fn
+	prog, err := Load(p, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := &Tensor{DType: mil.Float32, Shape: []int{1}, F: []float32{5}}
+	for _, n := range []int32{1, 0} {
+		_, err := prog.New().Run("", map[string]*Tensor{"x": one, "end": {DType: mil.Int32, Shape: []int{1}, I: []int32{n}}})
+		if (err == nil) != (n == 1) {
+			t.Errorf("end %d: %v", n, err)
+		}
+	}
+}

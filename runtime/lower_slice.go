@@ -62,7 +62,16 @@ func lowerSlice(l *lowering, op *mil.Op) (instr, error) {
 	if err != nil {
 		return instr{}, err
 	}
-	return l.moved(op, func(f *frame, x *Tensor) (region, error) { return s.of(f, x.Shape) })
+	declared, _ := op.Out().Tensor()
+	return l.moved(op, func(f *frame, x *Tensor) (region, error) {
+		r, err := s.of(f, x.Shape)
+		// Inference takes an axis of one element for kept, whatever bounds
+		// turn out to be at run time; an empty slice contradicts what follows.
+		if err == nil && !declared.Compatible(mil.TensorType{DType: declared.DType, Shape: r.shape}) {
+			err = fmt.Errorf("the slice is %v, declared is %v", r.shape, declared.Shape)
+		}
+		return r, err
+	})
 }
 
 func lowerSliceBySize(l *lowering, op *mil.Op) (instr, error) {
