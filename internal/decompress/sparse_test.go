@@ -7,7 +7,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/smelt-go/smelt/internal/half"
 	"github.com/smelt-go/smelt/mil"
 )
 
