@@ -260,7 +260,7 @@ func (d *demo) flip(tok *tokenizer.Tokenizer, res *parity.Result) string {
 func (d *demo) next(bundle, model string) {
 	fmt.Fprintf(d.stdout, "\nAll of it computed here, in %.1f s. With files of your own:\n", time.Since(d.start).Seconds())
 	fmt.Fprintf(d.stdout, "  %[1]s inspect DIR                          a Hugging Face directory\n"+
-		"  %[1]s convert DIR -o my.bundle             Llama 3, SmolLM2, Qwen 2, Qwen 3, Gemma 3\n"+
+		"  %[1]s convert DIR -o my.bundle             Llama 3, SmolLM2, Qwen 2, Qwen 3, Gemma 3 and 4\n"+
 		"  %[1]s run my.bundle --prompt \"...\"\n"+
 		"  %[1]s parity my.bundle --checkpoint DIR\n", d.name)
 	if d.goRun {

@@ -115,7 +115,7 @@ func (s *session) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   s.name,
 		Short: "Checkpoints in, Core ML out",
-		Long: `Turns a Hugging Face checkpoint (Llama 3, SmolLM2, Qwen 2, Qwen 3, Gemma 3)
+		Long: `Turns a Hugging Face checkpoint (Llama 3, SmolLM2, Qwen 2, Qwen 3, Gemma 3 and 4)
 into a Core ML bundle, runs the bundle, and says whether it computes what
 PyTorch does. Everything here runs on any machine with Go.`,
 		Example: s.examples(
