@@ -88,6 +88,20 @@ def compress(package, out, how):
         join(parts, out)
 
 
+def keep_metadata(package, out):
+    """Copies what the package says about its origin, which is lost on the way."""
+    was = ct.utils.load_spec(package).description.metadata.userDefined
+    for dir, _, files in os.walk(out):
+        for name in files:
+            if name.endswith(".mlmodel"):
+                path = os.path.join(dir, name)
+                spec = ct.utils.load_spec(path)
+                for k, v in was.items():
+                    spec.description.metadata.userDefined[k] = v
+                with open(path, "wb") as f:
+                    f.write(spec.SerializeToString())
+
+
 def main(src, out, how):
     partial = out + ".partial"
     shutil.rmtree(partial, ignore_errors=True)
@@ -96,6 +110,7 @@ def main(src, out, how):
         path, to = os.path.join(src, name), os.path.join(partial, name)
         if name.endswith(".mlpackage"):
             compress(path, to, how)
+            keep_metadata(path, to)
         elif os.path.isdir(path):
             shutil.copytree(path, to, copy_function=os.link)
         else:
