@@ -12,6 +12,22 @@ import (
 // and RoPE on a part of them; the last layers read the keys and values of
 // earlier ones; every layer adds a gated embedding of its own for the token.
 func readGemma4(o *object, c *Config) {
+	if o.boolOr("attention_k_eq_v", false) {
+		o.fail("attention_k_eq_v is not supported yet")
+	}
+	c.SharedWide = o.boolOr("use_double_wide_mlp", false)
+	c.PerLayer = o.int("hidden_size_per_layer_input")
+	if v := o.intOr("vocab_size_per_layer_input", o.int("vocab_size")); c.PerLayer > 0 && v != o.int("vocab_size") {
+		o.fail("vocab_size_per_layer_input %d differs from vocab_size %d", v, o.int("vocab_size"))
+	}
+	if o.gemma4Text(c) {
+		o.gemma4Sharing(c)
+	}
+}
+
+// gemma4Text reads what drafters made of Gemma 4's layers have too. It reports
+// whether the layers are known.
+func (o *object) gemma4Text(c *Config) bool {
 	o.ownHeadDim()
 	o.heads(c)
 	c.Vocab = o.int("vocab_size")
@@ -25,19 +41,11 @@ func readGemma4(o *object, c *Config) {
 	c.AttnScale = 1
 	c.FinalSoftcap = o.floatOr("final_logit_softcapping", 0)
 	c.EmbedScale = sqrt32(c.Hidden)
-	c.SharedWide = o.boolOr("use_double_wide_mlp", false)
-	c.PerLayer = o.int("hidden_size_per_layer_input")
-	if v := o.intOr("vocab_size_per_layer_input", c.Vocab); c.PerLayer > 0 && v != c.Vocab {
-		o.fail("vocab_size_per_layer_input %d differs from vocab_size %d", v, c.Vocab)
-	}
 	if o.boolOr("enable_moe_block", false) || o.intOr("num_experts", 0) > 0 {
 		o.fail("mixture of experts (enable_moe_block) is not supported yet")
 	}
 	for _, k := range []string{"moe_intermediate_size", "top_k_experts"} {
 		o.touch(k)
-	}
-	if o.boolOr("attention_k_eq_v", false) {
-		o.fail("attention_k_eq_v is not supported yet")
 	}
 	if o.boolOr("use_bidirectional_attention", false) {
 		o.fail("use_bidirectional_attention is not supported: the cache needs causal attention")
@@ -56,11 +64,11 @@ func readGemma4(o *object, c *Config) {
 	}
 	if len(c.Kinds) != c.Layers {
 		o.fail("layer_types has %d entries for %d layers", len(c.Kinds), c.Layers)
-		return
+		return false
 	}
 	o.gemma4Dims(c)
-	o.gemma4Sharing(c)
 	o.gemma4Rope(c)
+	return true
 }
 
 // gemma4Dims reads the shapes of full layers in either spelling:

@@ -38,6 +38,29 @@ const (
 	ValueCacheOut Role = "value_cache_out" // as ValueCache
 )
 
+// Roles of a drafter's inputs. KeyCache and ValueCache are, for the Gemma 4
+// assistant, those of its target.
+const (
+	TokenEmbedding Role = "token_embedding" // [1,T,·], embedding rows
+	TargetHidden   Role = "target_hidden"   // [1,T,Ht], hidden state of the target
+	TapsIn         Role = "taps"            // [1,T,n*Ht], the target's residual stream after n layers
+	DraftHiddenIn  Role = "draft_hidden"    // [1,T,·], what the step before returned
+	Anchor         Role = "anchor"          // int32 [1], the token before the first draft
+)
+
+// Roles of a drafter's outputs.
+const (
+	DraftHiddenOut  Role = "draft_hidden_out" // [1,T,·], for the next step
+	CandidateIDs    Role = "candidate_ids"    // int32 [1,M], the tokens that have logits
+	CandidateLogits Role = "candidate_logits" // [1,M]
+	DraftIDs        Role = "draft_ids"        // int32 [1,n]
+	Confidence      Role = "confidence"       // [1,n]
+)
+
+// TapOut is the role of an output of a target: [1,T,H], the residual stream
+// after the layer that the port names, or before the first for layer -1.
+const TapOut Role = "tap"
+
 // KVState is the role of a state: [2n,kv,S,D], the keys and the values of
 // the chunk's layers of one kind, keys first.
 const KVState Role = "kv_state"

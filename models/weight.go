@@ -2,6 +2,7 @@ package models
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -118,7 +119,16 @@ func (m *Model) waive(name string) (string, bool) {
 // cover matches the checkpoint against the architecture: every tensor is
 // used, waived with a reason, or an error; all errors are reported at once.
 func (m *Model) cover() error {
-	want := m.expected()
+	if err := m.coverWith(m.expected(), nil, nil); err != nil {
+		return err
+	}
+	return m.sameHead()
+}
+
+// coverWith is cover for the given tensors; those called ints hold integers or
+// booleans, and optional ones may be absent.
+func (m *Model) coverWith(want map[string][]int, ints, optional []string) error {
+	want = maps.Clone(want)
 	var bad []string
 	for _, name := range m.src.Names() {
 		t, _ := m.src.Tensor(name)
@@ -132,6 +142,9 @@ func (m *Model) cover() error {
 			switch t.DType() {
 			case checkpoint.BF16, checkpoint.F16, checkpoint.F32, checkpoint.F64:
 			default:
+				if slices.Contains(ints, name) {
+					break // whoever reads it checks it
+				}
 				bad = append(bad, fmt.Sprintf("tensor %q has dtype %v, want BF16, F16, F32 or F64 (an already quantized checkpoint?)", name, t.DType()))
 			}
 		} else if u.Reason, ok = m.waive(name); ok {
@@ -143,7 +156,9 @@ func (m *Model) cover() error {
 	}
 	missing := make([]string, 0, len(want))
 	for name := range want {
-		missing = append(missing, name)
+		if !slices.Contains(optional, name) {
+			missing = append(missing, name)
+		}
 	}
 	slices.Sort(missing)
 	for _, name := range missing {
@@ -158,5 +173,5 @@ func (m *Model) cover() error {
 		}
 		return fmt.Errorf("models: the checkpoint does not fit %s:\n  %s%s", m.cfg.Architecture, strings.Join(bad, "\n  "), more)
 	}
-	return m.sameHead()
+	return nil
 }
