@@ -1,0 +1,81 @@
+package decoder
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/smelt-go/smelt/internal/kernel"
+)
+
+// Matrix is a dense float32 matrix in row-major order.
+type Matrix struct {
+	Rows, Cols int
+	Data       []float32 // Rows·Cols values
+}
+
+// NewMatrix returns a matrix of zeros.
+func NewMatrix(rows, cols int) Matrix { return Matrix{rows, cols, make([]float32, rows*cols)} }
+
+// Row returns row i; it shares the matrix's memory.
+func (m Matrix) Row(i int) []float32 { return m.Data[i*m.Cols : (i+1)*m.Cols : (i+1)*m.Cols] }
+
+// Clone returns a copy.
+func (m Matrix) Clone() Matrix {
+	return Matrix{m.Rows, m.Cols, append([]float32(nil), m.Data...)}
+}
+
+// resized has the given shape in the memory of m where that is large enough.
+// Its contents are arbitrary.
+func (m Matrix) resized(rows, cols int) Matrix {
+	if cap(m.Data) < rows*cols {
+		return NewMatrix(rows, cols)
+	}
+	return Matrix{rows, cols, m.Data[:rows*cols]}
+}
+
+// mul stores rows [from, to) of x·wᵀ + bias in dst, which has a row for each.
+func mul(dst Matrix, x Matrix, from, to int, w Matrix, bias []float32) {
+	if to <= from {
+		return
+	}
+	kernel.MulF32(dst.Data, dst.Cols, x.Data[from*x.Cols:], x.Cols, to-from, w.Data, w.Cols, w.Rows, w.Cols)
+	if bias != nil {
+		for i := range to - from {
+			kernel.Add(dst.Row(i), dst.Row(i), bias)
+		}
+	}
+}
+
+// parallel calls f for consecutive ranges of at most grain items that cover
+// [0, n), on all cores. f must write only what belongs to its range.
+func parallel(n, grain int, f func(lo, hi int)) {
+	chunks := (n + grain - 1) / grain
+	workers := min(runtime.GOMAXPROCS(0), chunks)
+	if workers <= 1 {
+		for lo := 0; lo < n; lo += grain {
+			f(lo, min(lo+grain, n))
+		}
+		return
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for {
+				lo := (int(next.Add(1)) - 1) * grain
+				if lo >= n {
+					return
+				}
+				f(lo, min(lo+grain, n))
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// rowGrain is how many of n rows one goroutine takes at a time: enough to reuse
+// a weight in cache, few enough to occupy all cores. Results do not depend on it.
+func rowGrain(n int) int {
+	return min(max(n/(4*runtime.GOMAXPROCS(0)), 16), 256)
+}
