@@ -1,7 +1,10 @@
 package quant
 
 import (
+	"cmp"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -56,7 +59,7 @@ func TestKMeansIsOptimal(t *testing.T) {
 		xs := make([]float64, len(h.x))
 		ws := make([]float64, len(h.x))
 		for i := range xs {
-			xs[i], ws[i] = h.x[i], h.w[i+1]-h.w[i]
+			xs[i], ws[i] = h.x[i], h.node[i+1].w-h.node[i].w
 		}
 		want := bruteForce(xs, ws, len(c))
 		if math.Abs(got-want) > 1e-9*(1+want) {
@@ -75,6 +78,66 @@ func TestKMeansIsOptimal(t *testing.T) {
 			rt.Fatalf("the centroids have error %g, want %g", e, want)
 		}
 	})
+}
+
+// layered is the least error by dynamic programming over all positions.
+func layered(s *solver, k int) float64 {
+	n := len(s.x)
+	l := &s.layers
+	l.lo, l.hi = growInt(l.lo, k+1), growInt(l.hi, k+1)
+	for j := range k + 1 {
+		l.lo[j], l.hi[j] = int32(j), int32(n-k+j)
+	}
+	l.hi[0], l.lo[k] = 0, int32(n)
+	s.dynamic(k)
+	err := s.all
+	for j := range k {
+		a, b := s.node[s.path[j]], s.node[s.path[j+1]]
+		err -= (b.s - a.s) * (b.s - a.s) / (b.w - a.w)
+	}
+	return err
+}
+
+// Prices and enclosed dynamic programming find what all of dynamic programming
+// finds, where errors have ties, too.
+func TestSolverMatchesLayers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	shapes := map[string]func(i int) (x, w float64){
+		"gaussian":  func(int) (float64, float64) { return rng.NormFloat64(), 1 },
+		"lattice":   func(i int) (float64, float64) { return float64(i), 1 },
+		"heavy":     func(int) (float64, float64) { return rng.NormFloat64() / (0.01 + rng.Float64()), 1 + 9*rng.Float64() },
+		"two heaps": func(i int) (float64, float64) { return float64(i%2*1000) + float64(i/2), 1 },
+		"spread":    func(i int) (float64, float64) { return math.Exp2(float64(i) / 8), 1 },
+		"counts":    func(i int) (float64, float64) { return float64(i), math.Floor(math.Exp2(16 * rng.Float64())) },
+	}
+	gaveUp := 0
+	for name, f := range shapes {
+		for _, n := range []int{2, 3, 17, 64, 300} {
+			var s solver
+			s.reset()
+			x := make([][2]float64, n)
+			for i := range x {
+				x[i][0], x[i][1] = f(i)
+			}
+			slices.SortFunc(x, func(a, b [2]float64) int { return cmp.Compare(a[0], b[0]) })
+			for _, v := range x {
+				s.push(v[0], v[1])
+			}
+			for k := 1; k <= min(n, 40); k++ {
+				_, got := s.solve(k)
+				if k > 1 && k < len(s.x) && !s.search(k) {
+					gaveUp++
+				}
+				want := layered(&s, min(k, len(s.x)))
+				if math.Abs(got-want) > 1e-12*s.all {
+					t.Errorf("%s: %d values, %d entries: error %g, want %g", name, n, k, got, want)
+				}
+			}
+		}
+	}
+	if gaveUp == 0 {
+		t.Error("no case needed more than prices")
+	}
 }
 
 func TestPalettizer(t *testing.T) {
@@ -131,4 +194,5 @@ func BenchmarkPalette4(b *testing.B) {
 		p.Codes(codes, x)
 	}
 	b.ReportMetric(float64(len(p.h.x)), "values")
+	b.ReportMetric(float64(p.h.passes), "passes")
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/smelt-go/smelt/internal/half"
+	"github.com/smelt-go/smelt/internal/kernel"
 )
 
 // Palette is Core ML's lookup table format, constexpr_lut_to_dense: a weight is
@@ -51,14 +52,20 @@ func (p *Palettizer) Reset() { p.h.reset() }
 // Add counts fp16 weights that share a table. importance weights their squared
 // errors, nil alike. A weight that is not finite is an error.
 func (p *Palettizer) Add(w []uint16, importance []float32) error {
-	for i, b := range w {
-		if b&0x7c00 == 0x7c00 {
-			return fmt.Errorf("quant: element %d is %v", i, half.ToF32(b))
+	if kernel.MaxBits16(w) >= 0x7c00 {
+		for i, b := range w {
+			if b&0x7c00 == 0x7c00 {
+				return fmt.Errorf("quant: element %d is %v", i, half.ToF32(b))
+			}
 		}
 	}
 	p.h.add(w, importance)
 	return nil
 }
+
+// Merge adds what another palettizer has counted. Either both know of importance
+// or none does.
+func (p *Palettizer) Merge(o *Palettizer) { p.h.merge(&o.h) }
 
 // Table returns 2^bits fp16 entries for the weights added, ascending; unused
 // ones are 0 and come last. err is the weighted squared error with that table.
@@ -76,6 +83,14 @@ func (p *Palettizer) Table(bits int) (table []uint16, err float64) {
 	return append(table, make([]uint16, 1<<bits-len(table))...), err
 }
 
+// Stats are those of the weights added, coded with the last Table. Importance
+// does not count.
+func (p *Palettizer) Stats() Stats { return p.h.stats }
+
 // Codes stores the index of the nearest entry of the last Table for weights that
 // have been added.
 func (p *Palettizer) Codes(dst []byte, w []uint16) { p.h.assign(dst, w) }
+
+// Pack stores the same indices in bits bits each, as one stream with the first
+// in the lowest bits. The number of weights must be a multiple of 8.
+func (p *Palettizer) Pack(dst []byte, w []uint16, bits int) { p.h.pack(dst, w, bits) }

@@ -171,6 +171,9 @@ func (p *compressedPart) WriteTo(out io.Writer) (int64, error) {
 	if p.data == nil {
 		p.w.report.Stats = quant.Stats{}
 		if err := p.w.encode(p.w); err != nil {
+			for _, q := range p.w.parts {
+				q.data = nil
+			}
 			return 0, fmt.Errorf("pass: compress tensor %q: %w", p.w.report.Name, err)
 		}
 	}
@@ -195,48 +198,6 @@ func newCompressed(name string, src mil.Const, format quant.Format) (*compressed
 		return c, c.palette(quant.Palette{Bits: format.Bits, Rows: format.GroupSize})
 	}
 	return c, c.linear(format.Linear(), format.Method)
-}
-
-func (c *compressed) palette(p quant.Palette) error {
-	if err := p.Check(c.rows); err != nil {
-		return err
-	}
-	group := p.Rows
-	if group == 0 {
-		group = c.rows
-	}
-	indices := map[int]mil.DType{1: mil.UInt1, 2: mil.UInt2, 3: mil.UInt3, 4: mil.UInt4, 6: mil.UInt6, 8: mil.UInt8}
-	c.kind = "constexpr_lut_to_dense"
-	c.add("indices", indices[p.Bits], true, c.rows, c.cols)
-	c.add("lut", mil.Float16, false, c.rows/group, 1, 1<<p.Bits, 1)
-	c.encode = func(c *compressed) error {
-		codes := make([]byte, c.rows*c.cols)
-		lut := make([]byte, c.rows/group*2<<p.Bits)
-		err := c.each(c.rows/group, func() func(int, *quant.Stats) error {
-			pal := quant.NewPalettizer()
-			var buf reader
-			return func(g int, s *quant.Stats) error {
-				pal.Reset()
-				add := func(w []uint16, _ int) error { energy(s, w); return pal.Add(w, nil) }
-				if err := c.read(g*group, group, &buf, add); err != nil {
-					return err
-				}
-				table, e := pal.Table(p.Bits)
-				s.Error += e
-				for i, v := range table {
-					at := (g<<p.Bits + i) * 2
-					lut[at], lut[at+1] = byte(v), byte(v>>8)
-				}
-				return c.read(g*group, group, &buf, func(w []uint16, off int) error {
-					pal.Codes(codes[off:off+len(w)], w)
-					return nil
-				})
-			}
-		})
-		c.parts[0].data, c.parts[1].data = pack(codes, p.Bits), lut
-		return err
-	}
-	return nil
 }
 
 func (c *compressed) linear(l quant.Linear, m quant.Method) error {
