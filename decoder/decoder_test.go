@@ -351,3 +351,38 @@ func BenchmarkLayers(b *testing.B) {
 	}
 	b.ReportMetric(float64(len(sequences)*512*b.N)/b.Elapsed().Seconds(), "tokens/s")
 }
+
+// TestJoin: states that run on together compute what they compute alone.
+func TestJoin(t *testing.T) {
+	for _, name := range []string{"gemma4-e2b", "gemma3"} {
+		f := open(t, name)
+		start := func(ids []int32) *State {
+			s, err := f.d.Embed(t.Context(), [][]int32{ids, ids[:3]}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for s.Layer < f.d.Config().Layers-1 {
+				if err := f.d.Layer(t.Context(), s, Options{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return s
+		}
+		a, b := start(f.ids), start(f.ids[2:])
+		both, err := Join(a, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []*State{a, b, both} {
+			if err := f.d.Layers(t.Context(), s, Options{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !slices.Equal(both.Hidden.Data, slices.Concat(a.Hidden.Data, b.Hidden.Data)) {
+			t.Errorf("%s: another result together", name)
+		}
+		if _, err := Join(a, start(f.ids)); err == nil {
+			t.Errorf("%s: joined states at different layers", name)
+		}
+	}
+}

@@ -165,3 +165,37 @@ func norm(dst, x, gamma []float32, eps float64) {
 }
 
 func finite(x []float32) bool { return kernel.MaxBits(x) < 0x7f800000 }
+
+// Join is a state of all sequences of states, which must be at the same layer of
+// the same model: variants of one text, for instance, that run on together.
+func Join(states ...*State) (*State, error) {
+	if len(states) == 0 {
+		return nil, fmt.Errorf("decoder: there is nothing to join")
+	}
+	first := states[0]
+	out := &State{Layer: first.Layer, kept: map[int]keyValue{}}
+	for i, s := range states {
+		if s.Layer != first.Layer || s.Hidden.Cols != first.Hidden.Cols || len(s.kept) != len(first.kept) {
+			return nil, fmt.Errorf("decoder: state %d, before layer %d, cannot be joined to one before layer %d", i, s.Layer, first.Layer)
+		}
+		out.Lengths = append(out.Lengths, s.Lengths...)
+	}
+	stack := func(of func(s *State) Matrix) Matrix {
+		rows := 0
+		for _, s := range states {
+			rows += of(s).Rows
+		}
+		m := NewMatrix(rows, of(first).Cols)
+		at := 0
+		for _, s := range states {
+			at += copy(m.Data[at:], of(s).Data)
+		}
+		return m
+	}
+	out.Hidden = stack(func(s *State) Matrix { return s.Hidden })
+	out.perLayer = stack(func(s *State) Matrix { return s.perLayer })
+	for layer := range first.kept {
+		out.kept[layer] = keyValue{stack(func(s *State) Matrix { return s.kept[layer].k }), stack(func(s *State) Matrix { return s.kept[layer].v })}
+	}
+	return out, nil
+}
