@@ -2,12 +2,15 @@ package speculate
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 
+	"github.com/smelt-go/smelt/checkpoint"
 	"github.com/smelt-go/smelt/chunking"
 	"github.com/smelt-go/smelt/drafter"
 	"github.com/smelt-go/smelt/engine"
 	"github.com/smelt-go/smelt/models"
+	"github.com/smelt-go/smelt/runtime"
 )
 
 // BundleTarget is a converted bundle as a target. It needs decode and verify
@@ -16,10 +19,15 @@ type BundleTarget struct {
 	e       *engine.Engine
 	s       *engine.Session
 	needs   drafter.Needs
-	pending *engine.Pending
+	pending *engine.Pending // the last Verify, its tokens and what it computed
 	ids     []int32
+	states  []tokenState
 	max     int
 	wide    map[string]int // layers whose keys and values are read, by kind
+	// taps has the streams after tapped layers of the last call, [T·hidden].
+	taps  map[int][]float32
+	table checkpoint.Tensor
+	close func() error
 }
 
 // NewBundleTarget starts a text.
@@ -94,8 +102,11 @@ func (t *BundleTarget) hiddenNorm() string {
 
 // Require asks for taps, hidden states, keys and values.
 func (t *BundleTarget) Require(n drafter.Needs) error {
+	t.s.Tap, t.taps = nil, nil
 	if len(n.Taps) > 0 {
-		return fmt.Errorf("speculate: %s does not deliver the residual stream after layers %v", t.e.Dir(), n.Taps)
+		if err := t.tap(n.Taps); err != nil {
+			return err
+		}
 	}
 	if n.Norm != "" && t.hiddenNorm() != n.Norm {
 		return fmt.Errorf("speculate: the drafter reads %s-norm hidden states, %s delivers %q (convert with --head token,logits,%s)", n.Norm, t.e.Dir(), t.hiddenNorm(),
@@ -105,8 +116,98 @@ func (t *BundleTarget) Require(n drafter.Needs) error {
 	return nil
 }
 
+// tap keeps the residual stream after the layers, which graphs name
+// layers_N_out, or return from the chunk that ends there.
+func (t *BundleTarget) tap(layers []int) error {
+	t.taps = map[int][]float32{}
+	names := map[string]int{}
+	for _, l := range layers {
+		if l < 0 || l >= t.e.Contract().Model.Layers {
+			return fmt.Errorf("speculate: %s has no residual stream after layer %d to be tapped", t.e.Dir(), l)
+		}
+		names[fmt.Sprintf("layers_%d_out", l)] = l
+		for _, c := range t.e.Contract().Chunks {
+			if p := chunking.Find(c.Functions[0].Outputs, models.HiddenOut, ""); p != nil && p.Norm == drafter.Pre && c.Last == l+1 {
+				names[p.Name+"@"+c.Name] = l
+			}
+		}
+	}
+	unscale := float32(1 / t.e.Contract().ResidualScale)
+	t.s.Tap = func(c *chunking.Chunk, _ *chunking.Function, name string, x *runtime.Tensor) {
+		l, ok := names[name]
+		if !ok {
+			if l, ok = names[name+"@"+c.Name]; !ok {
+				return
+			}
+		}
+		keep := t.taps[l][:0]
+		for _, v := range x.F {
+			keep = append(keep, v*unscale)
+		}
+		t.taps[l] = keep
+	}
+	return nil
+}
+
+// Close releases the table that Embed opened.
+func (t *BundleTarget) Close() error {
+	if t.close == nil {
+		return nil
+	}
+	return t.close()
+}
+
+// Embed writes the scaled embedding of a token, for drafters that take their
+// target's.
+func (t *BundleTarget) Embed(dst []float32, id int32) error {
+	c := t.e.Contract()
+	if t.table == nil {
+		if c.Embedding.Mode != chunking.EmbedSidecar {
+			return fmt.Errorf("speculate: %s has no table of embeddings for its drafter (convert with --embed sidecar)", t.e.Dir())
+		}
+		f, err := checkpoint.OpenFile(filepath.Join(t.e.Dir(), c.Embedding.File))
+		if err != nil {
+			return err
+		}
+		t.close = f.Close
+		t.table, _ = f.Tensor(c.Embedding.Tensor)
+	}
+	if t.table == nil || len(dst) != c.Model.Hidden || id < 0 || int(id) >= c.Model.Vocab {
+		return fmt.Errorf("speculate: no embedding of token %d with %d elements in %s", id, len(dst), t.e.Dir())
+	}
+	if err := t.table.ReadFloat32(dst, int(id)*len(dst)); err != nil {
+		return err
+	}
+	for i := range dst {
+		dst[i] *= float32(c.Embedding.Scale / c.ResidualScale)
+	}
+	return nil
+}
+
+// tokenState is what a call computed for one token.
+type tokenState struct {
+	hidden []float32
+	taps   map[int][]float32
+}
+
+// state copies what the row'th token of the last call left.
+func (t *BundleTarget) state(row int, r engine.Row) tokenState {
+	var s tokenState
+	if t.needs.Norm != "" {
+		s.hidden = slices.Clone(r.Hidden)
+	}
+	if len(t.needs.Taps) > 0 {
+		s.taps = map[int][]float32{}
+		for _, l := range t.needs.Taps {
+			h := t.needs.Hidden
+			s.taps[l] = slices.Clone(t.taps[l][row*h : (row+1)*h])
+		}
+	}
+	return s
+}
+
 // rows collects what the needs ask for of tokens at position pos.
-func (t *BundleTarget) rows(pos int, ids []int32, got []engine.Row) (drafter.Rows, error) {
+func (t *BundleTarget) rows(pos int, ids []int32, got []tokenState) (drafter.Rows, error) {
 	r := drafter.Rows{Position: pos, Tokens: slices.Clone(ids)}
 	if t.needs.Norm != "" {
 		scale := float32(1)
@@ -115,9 +216,14 @@ func (t *BundleTarget) rows(pos int, ids []int32, got []engine.Row) (drafter.Row
 		}
 		r.Norm = t.needs.Norm
 		for i := range ids {
-			for _, v := range got[i].Hidden {
+			for _, v := range got[i].hidden {
 				r.Hidden = append(r.Hidden, v*scale)
 			}
+		}
+	}
+	for i := range ids {
+		for _, l := range t.needs.Taps {
+			r.Taps = append(r.Taps, got[i].taps[l]...)
 		}
 	}
 	for kind := range t.needs.Keys {
@@ -172,9 +278,13 @@ func (t *BundleTarget) Prefill(ids []int32) (drafter.Rows, error) {
 	for at := 0; at < len(ids); at += step {
 		piece := ids[at:min(at+step, len(ids))]
 		pos := t.s.Pos()
-		var got []engine.Row
+		var got []tokenState
+		start, end := pos, pos // of the call that a row is from
 		_, err := t.s.Prefill(piece, func(r engine.Row) error {
-			got = append(got, engine.Row{Hidden: slices.Clone(r.Hidden)})
+			if t.s.Pos() != end {
+				start, end = end, t.s.Pos()
+			}
+			got = append(got, t.state(r.Position-start, r))
 			return nil
 		})
 		if err != nil {
@@ -211,7 +321,7 @@ func (t *BundleTarget) Decode(id int32) (Choice, drafter.Rows, error) {
 	if err != nil {
 		return Choice{}, drafter.Rows{}, err
 	}
-	r, err := t.rows(pos, []int32{id}, []engine.Row{row})
+	r, err := t.rows(pos, []int32{id}, []tokenState{t.state(0, row)})
 	return Choice{row.Token, row.Logits}, r, err
 }
 
@@ -222,9 +332,11 @@ func (t *BundleTarget) Verify(ids []int32) ([]Choice, error) {
 		return nil, err
 	}
 	t.pending, t.ids = p, slices.Clone(ids)
+	t.states = t.states[:0]
 	var out []Choice
-	for _, r := range p.Rows() {
+	for i, r := range p.Rows() {
 		out = append(out, Choice{r.Token, r.Logits})
+		t.states = append(t.states, t.state(i, r))
 	}
 	return out, nil
 }
@@ -239,5 +351,5 @@ func (t *BundleTarget) Commit(n int) (drafter.Rows, error) {
 	if err := p.Commit(n); err != nil {
 		return drafter.Rows{}, err
 	}
-	return t.rows(pos, t.ids[:n], p.Rows())
+	return t.rows(pos, t.ids[:n], t.states[:n])
 }
