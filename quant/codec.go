@@ -17,20 +17,30 @@ const (
 	// Refit searches for the parameters of least squared error in the same
 	// format, judged with the parameters as they are stored. Data-free.
 	Refit Method = "refit"
+	// ErrorFeedback rounds weights so that later ones make up for the errors of
+	// earlier ones, as calibration says they can; see Feedback.
+	ErrorFeedback Method = "feedback"
+	// Best is ErrorFeedback to a codec. To a whole model it says that every
+	// layer is calibrated behind the quantized ones before it, and makes up for
+	// a part of their errors.
+	Best Method = "best"
 )
 
 // Methods are the methods there are.
-var Methods = []Method{RTN, Refit}
+var Methods = []Method{RTN, Refit, ErrorFeedback, Best}
+
+// Calibrated reports whether the method needs a Feedback.
+func (m Method) Calibrated() bool { return m == ErrorFeedback || m == Best }
 
 // ParseMethod reads the name of a method; "" is RTN.
 func ParseMethod(s string) (Method, error) {
 	switch m := Method(s); m {
 	case "":
 		return RTN, nil
-	case RTN, Refit:
+	case RTN, Refit, ErrorFeedback, Best:
 		return m, nil
 	}
-	return "", fmt.Errorf("quant: method %q is unknown (want rtn or refit)", s)
+	return "", fmt.Errorf("quant: method %q is unknown (want rtn, refit, feedback or best)", s)
 }
 
 // Part is a tensor that a codec stores for a matrix.
@@ -58,6 +68,8 @@ type Rows struct {
 	// Importance weights the squared error of every column; nil weights all
 	// alike. Method RTN does not look at it.
 	Importance []float32
+	// Feedback is what methods ErrorFeedback and Best need.
+	Feedback *Feedback
 }
 
 // Codec is a storage format for matrices whose rows are coded independently.

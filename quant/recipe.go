@@ -191,10 +191,13 @@ func (f Format) check(target string) error {
 		if f.Rounding != "" || f.Granularity != "" || f.Unsigned || f.Asymmetric {
 			return fmt.Errorf("codec %s has no rounding, granularity, unsigned or asymmetric", f.Codec)
 		}
-		if f.Method == Refit {
-			return fmt.Errorf("codec %s has no method refit (only rtn)", f.Codec)
+		if f.Method != "" && f.Method != RTN {
+			return fmt.Errorf("codec %s has no method %s (only rtn)", f.Codec, f.Method)
 		}
 		return nil
+	}
+	if f.Method.Calibrated() {
+		return fmt.Errorf("codec %s has no method %s (want rtn or refit)", f.Codec, f.Method)
 	}
 	return f.checkCoreML()
 }

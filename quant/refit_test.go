@@ -80,11 +80,19 @@ func TestRefitNeverWorse(t *testing.T) {
 
 // Bytes do not depend on workers or blocks of rows.
 func TestEncodeIsDeterministic(t *testing.T) {
-	w := gaussian(300, 512)
+	const cols = 512
+	w := gaussian(300, cols)
 	for _, m := range Methods {
+		var f *Feedback
+		if m.Calibrated() {
+			var err error
+			if f, err = NewFeedback(correlated(cols, 100), cols, 128, 0.01); err != nil {
+				t.Fatal(err)
+			}
+		}
 		var first [][]byte
 		for _, workers := range []int{1, 2, 7} {
-			_, parts := encodeAll(t, Affine{3, 128, RoundCPU}, w, Options{Workers: workers, Method: m})
+			_, parts := encodeAll(t, Affine{3, 128, RoundCPU}, w, Options{Workers: workers, Method: m, Feedback: f})
 			if first == nil {
 				first = parts
 			}

@@ -40,6 +40,7 @@ func (s *Stats) Add(o Stats) {
 type Options struct {
 	Method     Method
 	Importance []float32            // of every column; see Rows
+	Feedback   *Feedback            // likewise
 	Workers    int                  // 0: all cores
 	Done       func(elements int64) // told of progress; must be safe for concurrent use
 	Context    context.Context      // nil: context.Background()
@@ -70,6 +71,10 @@ func Encode(c Codec, t checkpoint.Tensor, prefix string, o Options) (*Encoded, e
 	}
 	if o.Method == "" {
 		o.Method = RTN
+	}
+	cols := t.Shape()[len(t.Shape())-1]
+	if f := o.Feedback; o.Method.Calibrated() && (f == nil || f.cols != cols) || o.Importance != nil && len(o.Importance) != cols {
+		return nil, fmt.Errorf("quant: tensor %q: method %s needs the calibration of %d columns", t.Name(), o.Method, cols)
 	}
 	e := &Encoded{Codec: c, Src: t, o: o}
 	e.Parts = append(e.Parts, &lazyPart{e, prefix + "." + parts[0].Suffix, parts[0]})
@@ -249,7 +254,7 @@ func (c *encoder) block(b *block, first, n int) error {
 			dst[i] = c.e.small[i-1][int(each)*first:][:int(each)*n]
 		}
 	}
-	r := Rows{W: w, Cols: c.cols, DType: c.e.Src.DType(), Importance: c.e.o.Importance}
+	r := Rows{W: w, Cols: c.cols, DType: c.e.Src.DType(), Importance: c.e.o.Importance, Feedback: c.e.o.Feedback}
 	m, measures := c.e.Codec.(measurer)
 	b.stats = Stats{Elements: int64(size)}
 	var err error

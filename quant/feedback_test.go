@@ -1,0 +1,158 @@
+package quant
+
+import (
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/smelt-go/smelt/checkpoint"
+)
+
+// correlated is a Hessian of inputs that share a few directions, with some loud
+// columns.
+func correlated(cols, samples int) []float64 {
+	r := rand.New(rand.NewPCG(3, 4))
+	h := make([]float64, cols*cols)
+	mix := make([]float64, cols*8)
+	for i := range mix {
+		mix[i] = r.NormFloat64()
+	}
+	x := make([]float64, cols)
+	for range samples {
+		var z [8]float64
+		for i := range z {
+			z[i] = r.NormFloat64()
+		}
+		for i := range x {
+			x[i] = 0.3 * r.NormFloat64()
+			for j, v := range z {
+				x[i] += v * mix[i*8+j]
+			}
+			if i%29 == 3 {
+				x[i] *= 10
+			}
+		}
+		for i := range x {
+			for j := range i + 1 {
+				h[i*cols+j] += x[i] * x[j]
+			}
+		}
+	}
+	return h
+}
+
+// quadratic is tr(E·H·Eᵀ), damping included, straight from the Hessian.
+func quadratic(h []float64, cols int, damping float64, w, decoded []float32) (sum float64) {
+	var mean float64
+	for i := range cols {
+		mean += h[i*cols+i] / float64(cols)
+	}
+	for at := 0; at < len(w); at += cols {
+		for i := range cols {
+			e := float64(w[at+i]) - float64(decoded[at+i])
+			sum += damping * mean * e * e
+			for j := range cols {
+				sum += e * h[max(i, j)*cols+min(i, j)] * (float64(w[at+j]) - float64(decoded[at+j]))
+			}
+		}
+	}
+	return sum
+}
+
+func weights(t *testing.T, rows, cols int) []float32 {
+	w, err := checkpoint.ReadAll(gaussian(rows, cols))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func grid(step float32) func(int, []float32) {
+	return func(_ int, t []float32) {
+		for i, x := range t {
+			t[i] = float32(math.RoundToEven(float64(x/step))) * step
+		}
+	}
+}
+
+// TestFeedback: the factored loss is the Hessian's, rounding with feedback makes
+// it smaller, and the codes do not depend on cores or on rows that run together.
+func TestFeedback(t *testing.T) {
+	const cols, rows = 192, 48
+	h := correlated(cols, 600)
+	w := weights(t, rows, cols)
+	for _, group := range []int{0, 64, 32} {
+		f, err := NewFeedback(h, cols, group, 0.01)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Damping() != 0.01 {
+			t.Errorf("damping became %g", f.Damping())
+		}
+		seen := slices.Clone(f.Order())
+		slices.Sort(seen)
+		for i, c := range seen {
+			if int(c) != i {
+				t.Fatalf("order %v is no permutation", f.Order())
+			}
+		}
+		const step = 0.25
+		plain, fed := slices.Clone(w), slices.Clone(w)
+		grid(step)(0, plain)
+		f.Round(fed, grid(step))
+		want, got := quadratic(h, cols, 0.01, w, plain), f.Loss(w, plain)
+		if math.Abs(got-want) > 1e-4*want {
+			t.Errorf("group %d: loss %g, want %g", group, got, want)
+		}
+		after := quadratic(h, cols, 0.01, w, fed)
+		t.Logf("group %d: rounding %.4g, with feedback %.4g", group, want, after)
+		if after > want/3 {
+			t.Errorf("group %d: feedback brings the loss from %g to %g only", group, want, after)
+		}
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3))
+		again, err := NewFeedback(h, cols, group, 0.01)
+		if err != nil {
+			t.Fatal(err)
+		}
+		part := slices.Clone(w[:5*cols])
+		again.Round(part, grid(step))
+		if !slices.Equal(part, fed[:5*cols]) {
+			t.Errorf("group %d: five rows alone have other codes", group)
+		}
+	}
+}
+
+// TestFeedbackHessians: columns that never saw an input, and a Hessian of fewer
+// samples than columns.
+func TestFeedbackHessians(t *testing.T) {
+	const cols = 64
+	h := correlated(cols, 5)
+	for i := range cols {
+		h[i*cols+7], h[7*cols+i] = 0, 0
+	}
+	f, err := NewFeedback(h, cols, 0, 0.01)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := weights(t, 3, cols)
+	fed := slices.Clone(w)
+	f.Round(fed, grid(0.25))
+	for i, x := range fed {
+		if x-x != 0 || math.Abs(float64(x-w[i])) > 4 {
+			t.Fatalf("weight %d became %g from %g", i, x, w[i])
+		}
+	}
+	if f.Importance()[7] != 0 || f.Order()[cols-1] != 7 {
+		t.Error("the column without inputs is not last")
+	}
+	for name, bad := range map[string][]float64{"zero": make([]float64, 16), "negative": {15: -1}, "small": {1}, "NaN": {15: math.NaN()}} {
+		if _, err := NewFeedback(bad, 4, 0, 0.01); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if _, err := NewFeedback(h, cols, 0, 0); err == nil {
+		t.Error("no damping: no error")
+	}
+}
