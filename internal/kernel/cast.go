@@ -93,5 +93,5 @@ func MaxBits16(x []uint16) uint16 {
 // MulExact is MulF32 with the bits of the Go form at every level: each
 // product is rounded before it is added.
 func MulExact(dst []float32, ldd int, x []float32, ldx, t int, w []float32, ldw, n, k int) {
-	mulRows(&forms().exact, dst, ldd, x, ldx, t, w, ldw, n, k)
+	mulRows(&forms().exact, nil, dst, ldd, x, ldx, t, w, ldw, n, k)
 }

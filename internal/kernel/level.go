@@ -14,6 +14,8 @@ type level struct {
 	outerAdd outerTiles
 	touch    func(x *float32, n int) // brings elements into the cache
 
+	panel *panelForms // nil: products of many rows use the tiles, too
+
 	// Products with packed matrices, by form; none: rows are decoded.
 	packed [numForms]packedKernels
 

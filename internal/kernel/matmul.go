@@ -45,15 +45,15 @@ const blockBytes = 256 << 10
 // (t rows of k elements, ldx apart) and row j of w (n rows of k halves, ldw
 // apart).
 func MulF16(dst []float32, ldd int, x []float32, ldx, t int, w []uint16, ldw, n, k int) {
-	mulRows(&cur.f16, dst, ldd, x, ldx, t, w, ldw, n, k)
+	mulRows(&cur.f16, cur.panel, dst, ldd, x, ldx, t, w, ldw, n, k)
 }
 
 // MulF32 is MulF16 with w in float32.
 func MulF32(dst []float32, ldd int, x []float32, ldx, t int, w []float32, ldw, n, k int) {
-	mulRows(&cur.f32, dst, ldd, x, ldx, t, w, ldw, n, k)
+	mulRows(&cur.f32, cur.panel, dst, ldd, x, ldx, t, w, ldw, n, k)
 }
 
-func mulRows[W Weight](tiles *dotTiles[W], dst []float32, ldd int, x []float32, ldx, t int, w []W, ldw, n, k int) {
+func mulRows[W Weight](tiles *dotTiles[W], f *panelForms, dst []float32, ldd int, x []float32, ldx, t int, w []W, ldw, n, k int) {
 	if t == 0 || n == 0 {
 		return
 	}
@@ -63,6 +63,10 @@ func mulRows[W Weight](tiles *dotTiles[W], dst []float32, ldd int, x []float32, 
 	h := tiles.height()
 	if h == 0 || k == 0 {
 		mulGeneric(dst, ldd, x, ldx, t, w, ldw, n, k)
+		return
+	}
+	if f.takes(t, n, k) {
+		mulPanels(f, dst, ldd, x, ldx, t, w, ldw, n, k)
 		return
 	}
 	var z W

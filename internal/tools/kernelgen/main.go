@@ -24,6 +24,7 @@ var groups = map[string]func(isa){
 	"convert":     convertKernels,
 	"elementwise": elementwiseKernels,
 	"packed":      packedKernels,
+	"panel":       panelKernels,
 }
 
 func main() {

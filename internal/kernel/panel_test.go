@@ -1,0 +1,69 @@
+package kernel
+
+import (
+	"fmt"
+	"testing"
+)
+
+// Products of many rows are made of panels; a single row is not, and must have
+// the same bits.
+func TestPanelsKeepTheOrder(t *testing.T) {
+	eachLevel(t, func(t *testing.T) {
+		for _, k := range []int{panelLeastK, 129, 143, 160, 255, 576} {
+			for _, rows := range []int{15, 16, 17, 28, 29, 41, 97, panelRows + 3} {
+				for _, n := range []int{16, 31, 32, 33, 47, 64, 70} {
+					if rows > 50 && n != 33 {
+						continue
+					}
+					const gap = 3
+					x, w := numbers(31, rows*(k+gap)), numbers(32, n*(k+gap))
+					h := halves(w)
+					for _, form := range []string{"f16", "f32"} {
+						ldd := n + gap
+						got, want := make([]float32, rows*ldd), make([]float32, rows*ldd)
+						for i := range got {
+							got[i], want[i] = 12345, 12345
+						}
+						if form == "f16" {
+							MulF16(got, ldd, x, k+gap, rows, h, k+gap, n, k)
+						} else {
+							MulF32(got, ldd, x, k+gap, rows, w, k+gap, n, k)
+						}
+						for i := range rows {
+							if form == "f16" {
+								MulF16(want[i*ldd:], ldd, x[i*(k+gap):], k+gap, 1, h, k+gap, n, k)
+							} else {
+								MulF32(want[i*ldd:], ldd, x[i*(k+gap):], k+gap, 1, w, k+gap, n, k)
+							}
+						}
+						for i := range got {
+							if got[i] != want[i] {
+								t.Fatalf("%s %d×%d×%d [%d,%d]: %v, alone %v", form, rows, n, k, i/ldd, i%ldd, got[i], want[i])
+							}
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+func BenchmarkGemm(b *testing.B) {
+	for _, s := range [][3]int{{512, 512, 512}, {512, 2048, 640}, {512, 640, 2048}, {64, 8192, 2048}, {128, 4096, 4096}, {128, 1536, 576}, {128, 576, 1536}} {
+		t, n, k := s[0], s[1]/2, s[2] // what one of two threads does
+		x, w, dst := numbers(1, t*k), numbers(2, n*k), make([]float32, t*n)
+		h := halves(w)
+		b.Run(fmt.Sprintf("f32/%d×%d×%d", s[0], s[1], s[2]), func(b *testing.B) {
+			for b.Loop() {
+				MulF32(dst, n, x, k, t, w, k, n, k)
+			}
+			b.ReportMetric(2*float64(b.N)*float64(t*n*k)/1e9/b.Elapsed().Seconds(), "GFLOP/s")
+		})
+		b.Run(fmt.Sprintf("f16/%d×%d×%d", s[0], s[1], s[2]), func(b *testing.B) {
+			for b.Loop() {
+				MulF16(dst, n, x, k, t, h, k, n, k)
+			}
+			b.ReportMetric(2*float64(b.N)*float64(t*n*k)/1e9/b.Elapsed().Seconds(), "GFLOP/s")
+		})
+	}
+}
