@@ -80,9 +80,13 @@ type Source struct {
 
 // Embedding says how tokens become hidden_states.
 type Embedding struct {
-	Mode   string `json:"mode"`             // "sidecar": the host looks rows up; "graph": the first chunk takes input_ids; "head": the rows are those of the head's weights
-	File   string `json:"file,omitempty"`   // safetensors file of the sidecar
-	Tensor string `json:"tensor,omitempty"` // [vocab, hidden]
+	// Mode is "sidecar": the host looks rows up; "int8": likewise, in rows of
+	// int8; "graph": the first chunk takes input_ids; or "head": the rows are
+	// those of the head's weights.
+	Mode   string `json:"mode"`
+	File   string `json:"file,omitempty"`   // safetensors file of the sidecar, or raw int8 [vocab, hidden]
+	Tensor string `json:"tensor,omitempty"` // [vocab, hidden], of a safetensors file
+	Scales string `json:"scales,omitempty"` // raw fp16 [vocab]: an element is int8·scale/127
 	// Scale multiplies a row: the model's embedding scale times ResidualScale.
 	Scale float64 `json:"scale"`
 }
@@ -90,10 +94,11 @@ type Embedding struct {
 // PerLayer says how the host fills per_layer_raw: with the token's row of a
 // table that holds an embedding for every layer.
 type PerLayer struct {
-	Dim    int     `json:"dim"`    // of one layer
-	File   string  `json:"file"`   // safetensors file of the sidecar
-	Tensor string  `json:"tensor"` // [vocab, layers*dim]
-	Scale  float64 `json:"scale"`  // multiplies a row
+	Dim    int     `json:"dim"`              // of one layer
+	File   string  `json:"file"`             // safetensors file of the sidecar, or raw int8 [vocab, layers*dim]
+	Tensor string  `json:"tensor,omitempty"` // [vocab, layers*dim], of a safetensors file
+	Scales string  `json:"scales,omitempty"` // raw fp16 [vocab]: an element is int8·scale/127
+	Scale  float64 `json:"scale"`            // multiplies a row
 }
 
 // MaskInfo says how masks are filled.

@@ -16,6 +16,7 @@ const (
 	// see the package documentation.
 	KVCoreMLLLM  = "coreml-llm"
 	EmbedSidecar = "sidecar" // the host looks embedding rows up
+	EmbedInt8    = "int8"    // the host looks them up in rows of int8, each with an fp16 scale
 	EmbedGraph   = "graph"   // the first chunk gathers them
 	EmbedHead    = "head"    // the host looks them up in the weights of the last chunk's head, which are the table
 )
@@ -150,8 +151,8 @@ func Design(cfg *models.Config, o Options) (*Contract, error) {
 		return nil, fmt.Errorf("chunking: embed %s: the head of this model is not its embedding table (use embed %s)", EmbedHead, EmbedSidecar)
 	case o.KV == KVCoreMLLLM && o.Embed == EmbedGraph:
 		return nil, fmt.Errorf("chunking: kv %s takes embedding rows from the host: use embed %s", KVCoreMLLLM, EmbedSidecar)
-	case o.Embed != EmbedSidecar && o.Embed != EmbedGraph && o.Embed != EmbedHead:
-		return nil, fmt.Errorf("chunking: embed %q is not known (want %s, %s or %s)", o.Embed, EmbedSidecar, EmbedGraph, EmbedHead)
+	case o.Embed != EmbedSidecar && o.Embed != EmbedInt8 && o.Embed != EmbedGraph && o.Embed != EmbedHead:
+		return nil, fmt.Errorf("chunking: embed %q is not known (want %s, %s, %s or %s)", o.Embed, EmbedSidecar, EmbedInt8, EmbedHead, EmbedGraph)
 	case o.Compute != "fp16" && o.Compute != "fp32":
 		return nil, fmt.Errorf("chunking: compute %q is not known (want fp16 or fp32)", o.Compute)
 	case o.Head.TopK < 0 || o.Head.TopK > cfg.Vocab:
@@ -170,8 +171,14 @@ func Design(cfg *models.Config, o Options) (*Contract, error) {
 	if o.Embed == EmbedSidecar {
 		c.Embedding.File, c.Embedding.Tensor = EmbeddingFile, "embed_tokens.weight"
 	}
+	if o.Embed == EmbedInt8 {
+		c.Embedding.File, c.Embedding.Scales = EmbeddingInt8+Int8Codes, EmbeddingInt8+Int8Scales
+	}
 	if o.Embed != EmbedGraph && cfg.PerLayer > 0 {
 		c.PerLayer = &PerLayer{Dim: cfg.PerLayer, File: PerLayerFile, Tensor: "embed_tokens_per_layer.weight", Scale: cfg.PerLayerScale()}
+		if o.Embed == EmbedInt8 {
+			c.PerLayer.File, c.PerLayer.Tensor, c.PerLayer.Scales = PerLayerInt8+Int8Codes, "", PerLayerInt8+Int8Scales
+		}
 	}
 	for _, k := range cfg.AllKinds() {
 		d := cfg.Dims(k)

@@ -194,7 +194,7 @@ func TestDesignErrors(t *testing.T) {
 		{"no context", func(o *chunking.Options) { o.Context = 0 }, "context 0: want at least 1"},
 		{"long context", func(o *chunking.Options) { o.Context = 513 }, "context 513 exceeds max_position_embeddings 512"},
 		{"kv", func(o *chunking.Options) { o.KV = "ring" }, `kv "ring" is not known (want tensor, state or coreml-llm)`},
-		{"embed", func(o *chunking.Options) { o.Embed = "" }, `embed "" is not known (want sidecar, graph or head)`},
+		{"embed", func(o *chunking.Options) { o.Embed = "" }, `embed "" is not known (want sidecar, int8, head or graph)`},
 		{"compute", func(o *chunking.Options) { o.Compute = "int8" }, `compute "int8" is not known (want fp16 or fp32)`},
 		{"fp32 states", func(o *chunking.Options) { o.KV, o.Compute = chunking.KVState, "fp32" }, "states are fp16 only"},
 		{"long draft", func(o *chunking.Options) { o.KV, o.Functions[2].T = chunking.KVCoreMLLLM, 25 }, "function verify_25 takes 25 drafts, more than the sliding window of 24"},

@@ -11,8 +11,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // ManifestFile is the name of the manifest inside a bundle that has one.
@@ -41,10 +44,21 @@ func NewManifest(ctx context.Context, dir string) (*Manifest, error) {
 		if err != nil || rel == ManifestFile {
 			return err
 		}
-		size, sum, err := digest(ctx, path)
-		m.Files = append(m.Files, ManifestEntry{filepath.ToSlash(rel), size, sum})
-		return err
+		m.Files = append(m.Files, ManifestEntry{Path: filepath.ToSlash(rel)})
+		return nil
 	})
+	if err == nil {
+		g, ctx := errgroup.WithContext(ctx)
+		g.SetLimit(runtime.GOMAXPROCS(0))
+		for i := range m.Files {
+			f := &m.Files[i]
+			g.Go(func() (err error) {
+				f.Size, f.SHA256, err = digest(ctx, filepath.Join(dir, filepath.FromSlash(f.Path)))
+				return err
+			})
+		}
+		err = g.Wait()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("chunking: manifest: %w", err)
 	}

@@ -86,8 +86,10 @@ func plainName(file string) bool {
 
 func (e Embedding) validate() error {
 	switch {
-	case e.Mode != EmbedSidecar && e.Mode != EmbedGraph && e.Mode != EmbedHead:
-		return fmt.Errorf("embedding mode is %q, want %s, %s or %s", e.Mode, EmbedSidecar, EmbedGraph, EmbedHead)
+	case e.Mode != EmbedSidecar && e.Mode != EmbedInt8 && e.Mode != EmbedGraph && e.Mode != EmbedHead:
+		return fmt.Errorf("embedding mode is %q, want %s, %s, %s or %s", e.Mode, EmbedSidecar, EmbedInt8, EmbedHead, EmbedGraph)
+	case e.Mode == EmbedInt8 && (!plainName(e.File) || !plainName(e.Scales)):
+		return fmt.Errorf("embedding: files %q and %q, want a plain name each", e.File, e.Scales)
 	case e.Mode == EmbedSidecar && (!plainName(e.File) || e.Tensor == ""):
 		return fmt.Errorf("embedding: file %q and tensor %q, want a plain name each", e.File, e.Tensor)
 	case !(e.Scale > 0) || math.IsInf(e.Scale, 0):
@@ -128,7 +130,7 @@ func (c *Contract) attention() error {
 
 // sharing checks whose keys and values layers read, and the per-layer table.
 func (c *Contract) sharing() error {
-	if p := c.PerLayer; p != nil && (p.Dim < 1 || !plainName(p.File) || p.Tensor == "" || !(p.Scale > 0) || math.IsInf(p.Scale, 0)) {
+	if p := c.PerLayer; p != nil && (p.Dim < 1 || !plainName(p.File) || (p.Tensor == "") != plainName(p.Scales) || !(p.Scale > 0) || math.IsInf(p.Scale, 0)) {
 		return fmt.Errorf("per_layer_embedding: dim %d, file %q, tensor %q, scale %g", p.Dim, p.File, p.Tensor, p.Scale)
 	}
 	if c.Model.KVSource == nil {

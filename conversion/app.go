@@ -24,8 +24,10 @@ const BundleCoreMLLLM = "coreml-llm"
 const (
 	AppConfigFile     = "model_config.json"
 	AppHFDir          = "hf_model"
-	appEmbedding      = "embed_tokens"
-	appPerLayer       = "embed_tokens_per_layer"
+	appEmbedding      = chunking.EmbeddingInt8
+	appPerLayer       = chunking.PerLayerInt8
+	codesSuffix       = chunking.Int8Codes
+	scalesSuffix      = chunking.Int8Scales
 	appProjectionFile = "per_layer_projection.bin"
 	appNormFile       = "per_layer_norm_weight.bin"
 )
@@ -47,12 +49,12 @@ func appRopeRows(context int) int { return max(2*context, 4096) }
 func AppSizes(cfg *models.Config, context int) map[string]int64 {
 	V, H, wide, P := int64(cfg.Vocab), int64(cfg.Hidden), int64(cfg.Layers)*int64(cfg.PerLayer), int64(cfg.PerLayer)
 	m := map[string]int64{
-		appEmbedding + "_q8.bin":     V * H,
-		appEmbedding + "_scales.bin": 2 * V,
-		appPerLayer + "_q8.bin":      V * wide,
-		appPerLayer + "_scales.bin":  2 * V,
-		appProjectionFile:            2 * wide * H,
-		appNormFile:                  2 * P,
+		appEmbedding + codesSuffix:  V * H,
+		appEmbedding + scalesSuffix: 2 * V,
+		appPerLayer + codesSuffix:   V * wide,
+		appPerLayer + scalesSuffix:  2 * V,
+		appProjectionFile:           2 * wide * H,
+		appNormFile:                 2 * P,
 	}
 	for _, k := range cfg.AllKinds() {
 		n := npyHeader + 2*int64(cfg.Dims(k).HeadDim)*int64(appRopeRows(context))
@@ -82,18 +84,10 @@ func appHints(c *chunking.Contract) {
 	}
 }
 
-// writeApp writes the app's files into a finished bundle, links files of equal
+// writeApp writes the app's files into a finished bundle whose tables are there
+// already, links files of equal
 // contents and lists everything in a manifest.
 func (s *Source) writeApp(ctx context.Context, dir string, c *chunking.Contract, o Options) error {
-	m := s.Model
-	for _, t := range []struct {
-		name  string
-		table checkpoint.Tensor
-	}{{appEmbedding, m.Embedding()}, {appPerLayer, m.PerLayerEmbedding()}} {
-		if err := writeRows(ctx, filepath.Join(dir, t.name), t.table); err != nil {
-			return err
-		}
-	}
 	for file, name := range map[string]string{appProjectionFile: "model.per_layer_model_projection.weight", appNormFile: "model.per_layer_projection_norm.weight"} {
 		t, ok := s.view.Tensor(name)
 		if !ok {
@@ -212,62 +206,6 @@ func writeFile(path string, fill func(io.Writer) error) error {
 		return fmt.Errorf("conversion: %s: %w", filepath.Base(path), err)
 	}
 	return nil
-}
-
-// writeRows quantizes a table row by row: prefix_q8.bin holds int8, and
-// prefix_scales.bin the largest magnitude of each row in fp16. An element is
-// int8·scale/127.
-func writeRows(ctx context.Context, prefix string, t checkpoint.Tensor) error {
-	defer checkpoint.Release(t)
-	rows, width := t.Shape()[0], t.Shape()[1]
-	return writeFile(prefix+"_q8.bin", func(codes io.Writer) error {
-		return writeFile(prefix+"_scales.bin", func(scales io.Writer) error {
-			row, out := make([]float32, width), make([]byte, width)
-			for r := range rows {
-				if err := ctx.Err(); err != nil {
-					return err
-				}
-				if err := t.ReadFloat32(row, r*width); err != nil {
-					return err
-				}
-				scale, err := quantizeRow(out, row)
-				if err != nil {
-					return fmt.Errorf("tensor %q: row %d: %w", t.Name(), r, err)
-				}
-				if _, err := codes.Write(out); err != nil {
-					return err
-				}
-				if _, err := scales.Write([]byte{byte(scale), byte(scale >> 8)}); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	})
-}
-
-// quantizeRow fills out with the int8 codes of row and returns the fp16 scale
-// they were made with, so that its rounding does not add to theirs.
-func quantizeRow(out []byte, row []float32) (uint16, error) {
-	var peak float32
-	for _, x := range row {
-		peak = max(peak, float32(math.Abs(float64(x))))
-	}
-	scale := half.FromF32(peak)
-	wide := half.ToF32(scale)
-	if !(wide <= fp16Max) {
-		return 0, fmt.Errorf("largest magnitude %g is beyond fp16's %d", peak, fp16Max)
-	}
-	clear(out)
-	if wide == 0 {
-		return scale, nil
-	}
-	inv := 127 / wide
-	for i, x := range row {
-		q := math.RoundToEven(float64(x * inv))
-		out[i] = byte(int8(max(-127, min(127, q))))
-	}
-	return scale, nil
 }
 
 // writeHalves writes a tensor as raw fp16.

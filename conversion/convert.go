@@ -96,13 +96,38 @@ func replaceable(out string, force bool) error {
 	return nil
 }
 
-// write fills the bundle directory. What needs no residual scale is written
-// while the probe looks for it.
+// write fills the bundle directory. The table of per-layer embeddings, of some
+// models half of all bytes, is written beside everything else.
 func (s *Source) write(ctx context.Context, dir string, c *chunking.Contract, o Options, rep *Report) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	perLayer := background(func() error {
+		err := s.writePerLayer(ctx, dir, c, o.Bundle != "")
+		if err != nil {
+			stop(err)
+		}
+		return err
+	})
+	err := s.writeRest(ctx, dir, c, o, rep)
+	if err != nil {
+		stop(err)
+	}
+	if e := perLayer(); e != nil && (err == nil || errors.Is(err, context.Canceled)) {
+		err = e
+	}
+	if err == nil && o.Bundle == BundleCoreMLLLM {
+		err = s.writeApp(ctx, dir, c, o)
+	}
+	return err
+}
+
+// writeRest fills the bundle directory but for the per-layer table. What needs
+// no residual scale is written while the probe looks for it.
+func (s *Source) writeRest(ctx context.Context, dir string, c *chunking.Contract, o Options, rep *Report) error {
 	var rows float32
 	var fingerprint string
 	files := background(func() (err error) {
-		if rows, err = s.writeTables(ctx, dir, c); err != nil {
+		if rows, err = s.writeEmbedding(ctx, dir, c, o.Bundle != ""); err != nil {
 			return err
 		}
 		if fingerprint, err = s.fingerprint(ctx); err != nil {
@@ -142,9 +167,6 @@ func (s *Source) write(ctx context.Context, dir string, c *chunking.Contract, o 
 	}
 	if err := os.WriteFile(filepath.Join(dir, chunking.ReportFile), append(text, '\n'), 0o644); err != nil {
 		return fmt.Errorf("conversion: %w", err)
-	}
-	if o.Bundle == BundleCoreMLLLM {
-		return s.writeApp(ctx, dir, c, o)
 	}
 	return nil
 }

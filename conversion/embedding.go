@@ -16,28 +16,40 @@ import (
 	"github.com/smelt-go/smelt/internal/littleendian"
 )
 
-// writeTables writes the embedding sidecars that the contract names. It returns
-// the largest magnitude in the embedding table, which is read in any case: the
-// range probe sees only the rows of its text, and a NaN in another row would
-// surface when a user's text needs it.
-func (s *Source) writeTables(ctx context.Context, dir string, c *chunking.Contract) (float32, error) {
-	rows := &table{Tensor: s.Model.Embedding(), ctx: ctx}
-	var err error
+// writeEmbedding writes the table of embeddings in the form that the contract
+// names, and for an app also in its own. It returns the largest magnitude in
+// the table, which is read in any case: the range probe sees only the rows of
+// its text, and a NaN in another row would surface when a user's text needs it.
+func (s *Source) writeEmbedding(ctx context.Context, dir string, c *chunking.Contract, app bool) (peak float32, err error) {
+	t := s.Model.Embedding()
+	if app || c.Embedding.Mode == chunking.EmbedInt8 {
+		if peak, err = writeRows(ctx, filepath.Join(dir, chunking.EmbeddingInt8), t); err != nil || c.Embedding.Mode == chunking.EmbedInt8 {
+			return peak, err
+		}
+	}
+	rows := &table{Tensor: t, ctx: ctx}
 	if c.Embedding.Mode == chunking.EmbedSidecar {
 		err = rows.sidecar(filepath.Join(dir, c.Embedding.File), c.Embedding.Tensor)
 	} else {
 		_, err = rows.WriteTo(io.Discard)
 	}
-	if err != nil {
-		return 0, err
+	return rows.peak, err
+}
+
+// writePerLayer is writeEmbedding for the table of per-layer embeddings, if the
+// host looks rows up in it.
+func (s *Source) writePerLayer(ctx context.Context, dir string, c *chunking.Contract, app bool) error {
+	p := c.PerLayer
+	if p == nil {
+		return nil
 	}
-	if p := c.PerLayer; p != nil {
-		t := &table{Tensor: s.Model.PerLayerEmbedding(), ctx: ctx}
-		if err := t.sidecar(filepath.Join(dir, p.File), p.Tensor); err != nil {
-			return 0, err
+	t := s.Model.PerLayerEmbedding()
+	if app || p.Scales != "" {
+		if _, err := writeRows(ctx, filepath.Join(dir, chunking.PerLayerInt8), t); err != nil || p.Scales != "" {
+			return err
 		}
 	}
-	return rows.peak, nil
+	return (&table{Tensor: t, ctx: ctx}).sidecar(filepath.Join(dir, p.File), p.Tensor)
 }
 
 // table is a table of embeddings that takes note of its range as it is written:

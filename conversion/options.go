@@ -32,7 +32,7 @@ type Options struct {
 
 	Functions []chunking.FunctionSpec // nil: decode, prefill:64, verify:4
 	KV        string                  // chunking.KVTensor (default), KVState or KVCoreMLLLM
-	Embed     string                  // chunking.EmbedSidecar (default), EmbedGraph or EmbedHead
+	Embed     string                  // chunking.EmbedSidecar (default), EmbedInt8 (default of BundleCoreMLLLM), EmbedHead or EmbedGraph
 	Head      chunking.Head           // zero: token and logits; with KVCoreMLLLM also the normed hidden states
 	Compute   string                  // "fp16" (default) or "fp32"
 
@@ -80,6 +80,9 @@ func (o Options) withDefaults(cfg *models.Config) (Options, error) {
 			return o, fmt.Errorf("conversion: bundle %s is for models with per-layer embeddings, and %s has none (use kv %s alone)", o.Bundle, cfg.Architecture, chunking.KVCoreMLLLM)
 		}
 		o.KV = chunking.KVCoreMLLLM
+		if o.Embed == "" {
+			o.Embed = chunking.EmbedInt8 // the app's own tables
+		}
 		if o.Chunks == 0 && o.Layers == "" && o.Topology == "" && o.MaxChunkBytes == 0 && o.MaxLayers == 0 {
 			o.Topology = chunking.Topology3
 		}

@@ -107,9 +107,6 @@ func Plan(ctx context.Context, src string, o Options, bandwidth float64) (*PlanR
 	if err := s.planCompression(o.Quantize, o.Compute); err != nil {
 		return nil, err
 	}
-	if err := s.planCompression(o.Quantize, o.Compute); err != nil {
-		return nil, err
-	}
 	r := &PlanReport{Architecture: c.Model.Architecture, Layers: c.Model.Layers, Context: c.Context, KV: c.KV, Compute: c.Compute, Tables: []PlanTable{}}
 	for i := range c.Chunks {
 		if err := ctx.Err(); err != nil {
@@ -136,11 +133,11 @@ func Plan(ctx context.Context, src string, o Options, bandwidth float64) (*PlanR
 		r.Chunks = append(r.Chunks, pc)
 	}
 	o.progress("planning", int64(len(c.Chunks)), int64(len(c.Chunks)))
-	if c.Embedding.Mode == chunking.EmbedSidecar {
-		r.Tables = append(r.Tables, planTable(c.Embedding.File, s.Model.Embedding()))
+	if m := c.Embedding.Mode; m == chunking.EmbedSidecar || m == chunking.EmbedInt8 {
+		r.Tables = append(r.Tables, planTable(c.Embedding.File, c.Embedding.Scales, s.Model.Embedding()))
 	}
 	if p := c.PerLayer; p != nil {
-		r.Tables = append(r.Tables, planTable(p.File, s.Model.PerLayerEmbedding()))
+		r.Tables = append(r.Tables, planTable(p.File, p.Scales, s.Model.PerLayerEmbedding()))
 	}
 	r.Roofline = s.roofline(c, bandwidth)
 	return r, nil
@@ -157,8 +154,11 @@ func countOps(f *mil.Function) int {
 	return n
 }
 
-func planTable(file string, t checkpoint.Tensor) PlanTable {
+func planTable(file, scales string, t checkpoint.Tensor) PlanTable {
 	n := checkpoint.NumBytes(t)
+	if scales != "" {
+		return PlanTable{file, t.Shape(), elements(t.Shape()) + 2*int64(t.Shape()[0])}
+	}
 	if t.DType() == checkpoint.F64 {
 		n /= 2
 	}
@@ -197,6 +197,9 @@ func (s *Source) roofline(c *chunking.Contract, bandwidth float64) Roofline {
 			return 0
 		}
 		each := int64(t.DType().Bits() / 8)
+		if c.Embedding.Mode == chunking.EmbedInt8 {
+			return int64(t.Shape()[1]) + 2
+		}
 		if gathered {
 			each = width
 		}

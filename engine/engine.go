@@ -83,6 +83,11 @@ func Open(dir string, opts Options) (*Engine, error) {
 			return nil, err
 		}
 	}
+	if c.Embedding.Mode == chunking.EmbedInt8 {
+		if e.table, err = e.openRows(c.Embedding.File, c.Embedding.Scales, c.Model.Vocab, c.Model.Hidden); err != nil {
+			return nil, err
+		}
+	}
 	if c.Embedding.Mode == chunking.EmbedHead {
 		last := e.chunks[len(e.chunks)-1]
 		if e.table, err = headTable(last.pkg.Program, c.Model.Vocab, c.Model.Hidden); err != nil {
@@ -90,7 +95,12 @@ func Open(dir string, opts Options) (*Engine, error) {
 		}
 	}
 	if p := c.PerLayer; p != nil {
-		if e.perLayer, err = e.openTable(p.File, p.Tensor, c.Model.Vocab, c.Model.Layers*p.Dim); err != nil {
+		if p.Scales != "" {
+			e.perLayer, err = e.openRows(p.File, p.Scales, c.Model.Vocab, c.Model.Layers*p.Dim)
+		} else {
+			e.perLayer, err = e.openTable(p.File, p.Tensor, c.Model.Vocab, c.Model.Layers*p.Dim)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -126,6 +136,27 @@ func (e *Engine) Close() error {
 	}
 	e.closers = nil
 	return first
+}
+
+// Embed writes the embedding of a token, [hidden], as it enters the model's
+// residual stream: scaled as the model scales it, without the residual scale.
+// A bundle whose graph gathers embeddings has none to look up.
+func (e *Engine) Embed(dst []float32, id int32) error {
+	m, t := e.contract.Model, e.contract.Embedding
+	if e.table == nil {
+		return fmt.Errorf("engine: %s has no table of embeddings (convert with embed %s)", e.dir, chunking.EmbedSidecar)
+	}
+	if len(dst) != m.Hidden || id < 0 || int(id) >= m.Vocab {
+		return fmt.Errorf("engine: embedding of token %d in %d elements, the table is [%d %d]", id, len(dst), m.Vocab, m.Hidden)
+	}
+	if err := e.table.ReadFloat32(dst, int(id)*m.Hidden); err != nil {
+		return fmt.Errorf("engine: %w", err)
+	}
+	scale := float32(t.Scale / e.contract.ResidualScale)
+	for i := range dst {
+		dst[i] *= scale
+	}
+	return nil
 }
 
 // Contract returns the bundle's contract.

@@ -120,7 +120,7 @@ and, where needed, scales it by a power of two, which changes no result.`,
 	f.StringVar(&functions, "functions", "", "functions of every chunk (default decode,prefill:64,verify:4)")
 	f.StringVar(&o.KV, "kv", "", "key-value cache: `tensor` in and out (default), Core ML state, or the form of coreml-llm")
 	f.StringVar(&o.Bundle, "bundle", "", "add the files of an app: `coreml-llm`")
-	f.StringVar(&o.Embed, "embed", chunking.EmbedSidecar, "embedding rows: looked up by the host from a `sidecar` or from the head, or in the graph")
+	f.StringVar(&o.Embed, "embed", "", "embedding rows: looked up by the host from a `sidecar` (default), from rows of int8 (default with --bundle) or from the head, or in the graph")
 	f.StringVar(&head, "head", "", "outputs of the last chunk: token, logits, hidden, normed, topk:K (default token,logits; for coreml-llm also normed)")
 	f.StringVar(&quantize, "quantize", "", "compress weights by a `RECIPE`: a JSON file, coreml-w8, coreml-int4-b32 or coreml-lut4-g32")
 	f.StringVar(&method, "method", "", "how codes are found: rtn (the numbers of coremltools) or refit (less error)")
@@ -134,7 +134,7 @@ and, where needed, scales it by a power of two, which changes no result.`,
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	completeDirs(cmd)
 	completeValues(cmd, map[string][]string{"bundle": {conversion.BundleCoreMLLLM}, "topology": {"auto", "1", "2", "coreml-llm-3", "coreml-llm-4"}, "kv": {chunking.KVTensor, chunking.KVState, chunking.KVCoreMLLLM},
-		"embed": {chunking.EmbedSidecar, chunking.EmbedHead, chunking.EmbedGraph}, "compute": {"f16", "f32"},
+		"embed": {chunking.EmbedSidecar, chunking.EmbedInt8, chunking.EmbedHead, chunking.EmbedGraph}, "compute": {"f16", "f32"},
 		"head": {"token", "logits", "token,logits", "token,hidden"}})
 	return cmd
 }
