@@ -26,6 +26,7 @@ var neonLevel = func() level {
 		3: {{16, outerAdd3x16NEON}, {4, outerAdd3x4NEON}},
 		4: {{16, outerAdd4x16NEON}, {4, outerAdd4x4NEON}},
 	}
+	l.panel = &panelNEON
 	l.packed = neonPacked
 	l.f16ToF32 = f16ToF32NEON
 	l.f32ToF16 = f32ToF16NEON
