@@ -38,6 +38,8 @@ type level struct {
 
 	cast   *castForms   // nil: the Go forms
 	affine *affineForms // likewise
+	// Kernels of error feedback; nil likewise.
+	feedback *feedbackForms
 }
 
 // levels lists what this processor can run, best first; the last is Go.

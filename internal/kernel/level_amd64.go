@@ -52,6 +52,7 @@ var avx512Level = level{
 	geluTanh:   geluTanhAVX512,
 	cast:       &avx512Cast,
 	affine:     &avx512Affine,
+	feedback:   &avx512Feedback,
 }
 
 var avx2Level = level{
@@ -98,4 +99,5 @@ var avx2Level = level{
 	geluTanh:   geluTanhAVX2,
 	cast:       &avx2Cast,
 	affine:     &avx2Affine,
+	feedback:   &avx2Feedback,
 }

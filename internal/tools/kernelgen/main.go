@@ -23,6 +23,7 @@ var groups = map[string]func(isa){
 	"outer":       outerKernels,
 	"convert":     convertKernels,
 	"elementwise": elementwiseKernels,
+	"feedback":    feedbackKernels,
 	"packed":      packedKernels,
 	"panel":       panelKernels,
 }
