@@ -38,7 +38,7 @@ const (
 //	code  = clip(rint((w − bias)/scale), 0, n)
 //
 // Scale and bias are rounded to the stored type after the codes are found.
-// Method Refit is described at refit.go.
+// Method Refit is described at refit.go, ErrorFeedback at feedback_affine.go.
 type Affine struct {
 	Bits     int // 2, 3, 4, 5, 6 or 8
 	Group    int // 32, 64 or 128
@@ -86,13 +86,14 @@ const maxGroup = 128
 
 // Encode codes rows.
 func (a Affine) Encode(dst [][]byte, r Rows, m Method) error {
-	_, err := a.encodeMeasured(dst, r, m)
-	return err
+	return a.encodeMeasured(dst, r, m, new(Stats))
 }
 
-// encodeMeasured codes rows and returns Σ (w − decoded)², decoded in float32 from
-// the stored parameters.
-func (a Affine) encodeMeasured(dst [][]byte, r Rows, m Method) (sum float64, err error) {
+// encodeMeasured codes rows and adds up Error, and what error feedback knows more.
+func (a Affine) encodeMeasured(dst [][]byte, r Rows, m Method, st *Stats) error {
+	if m.Calibrated() {
+		return a.encodeFeedback(dst, r, st)
+	}
 	var codes [maxGroup]byte
 	var f fitter
 	n := a.Group * a.Bits / 8
@@ -111,9 +112,9 @@ func (a Affine) encodeMeasured(dst [][]byte, r Rows, m Method) (sum float64, err
 		putElement(dst[1], g, scale, r.DType)
 		putElement(dst[2], g, bias, r.DType)
 		packCodes(packed[g*n:], codes[:a.Group], a.Bits)
-		sum += float64(kernel.AffineError(codes[:a.Group], w, round(scale, r.DType), round(bias, r.DType)))
+		st.Error += float64(kernel.AffineError(codes[:a.Group], w, round(scale, r.DType), round(bias, r.DType)))
 	}
-	return sum, nil
+	return nil
 }
 
 // minmax gives scale and bias of a group before they are rounded.

@@ -122,7 +122,8 @@ func descending(a, b float64) int {
 // way through RoundGroups.
 type Columns struct {
 	Index []int32 // of each column in the matrix
-	Rows  int
+	// Rows is a multiple of 32: there are rows of zeros behind the matrix's own.
+	Rows int
 	// Targets [columns, Rows] are what the columns would best decode to, after
 	// all columns before these. Decoded [columns, Rows] is for what the codec
 	// makes of them, in float32.
@@ -152,10 +153,11 @@ func (f *Feedback) block() int {
 // one, where there are no groups), and has to fill c.Decoded from c.Targets,
 // heeding the feedback inside the block.
 func (f *Feedback) RoundGroups(w []float32, code func(c *Columns)) {
-	rows := len(w) / f.cols
+	own := len(w) / f.cols
+	rows := (own + lanes - 1) / lanes * lanes
 	wt := make([]float32, f.cols*rows) // weights, then errors, in order
 	for k, col := range f.order {
-		for r := range rows {
+		for r := range own {
 			wt[k*rows+r] = w[r*f.cols+int(col)]
 		}
 	}
@@ -178,7 +180,7 @@ func (f *Feedback) RoundGroups(w []float32, code func(c *Columns)) {
 		code(c)
 		kernel.Sub(weights, weights, c.Decoded)
 		for i, col := range c.Index {
-			for r := range rows {
+			for r := range own {
 				w[r*f.cols+int(col)] = c.Decoded[i*rows+r]
 			}
 		}
@@ -188,6 +190,7 @@ func (f *Feedback) RoundGroups(w []float32, code func(c *Columns)) {
 // Round is RoundGroups for codecs whose parameters are known before: round
 // replaces targets of one column, one of each row, by what will be decoded.
 func (f *Feedback) Round(w []float32, round func(col int, t []float32)) {
+	own := len(w) / f.cols
 	var sum []float32
 	f.RoundGroups(w, func(c *Columns) {
 		n := c.Rows
@@ -201,33 +204,54 @@ func (f *Feedback) Round(w []float32, round func(col int, t []float32)) {
 				kernel.MulNN(sum, n, c.Feedback[j*c.Stride:], c.Stride, 1, c.Targets, n, j, n)
 				kernel.Add(out, out, sum)
 			}
-			round(int(col), out)
+			round(int(col), out[:own])
 			// From here on c.Targets has the column's errors.
 			kernel.Sub(c.Targets[j*n:(j+1)*n], c.Targets[j*n:(j+1)*n], out)
 		}
 	})
 }
 
+// feedbackBlock is how many rows are coded together: enough to use a factor that
+// lies in the cache.
+func feedbackBlock(cols int) int { return min(max((1<<17)/cols, 64), 256) / lanes * lanes }
+
 // Loss is Σ D_j·(e·U)_j² over rows: the error tr(E·H·Eᵀ), damping included, of
 // what was decoded for weights w, both [rows, cols].
 func (f *Feedback) Loss(w, decoded []float32) (sum float64) {
+	for _, l := range f.losses(w, decoded) {
+		sum += l
+	}
+	return sum
+}
+
+// losses are those of each row; decoded nil stands for zeros.
+func (f *Feedback) losses(w, decoded []float32) []float64 {
 	rows := len(w) / f.cols
-	const step = 16
+	out := make([]float64, rows)
+	const step = 48
 	e, eu := make([]float32, step*f.cols), make([]float32, step*f.cols)
 	for first := 0; first < rows; first += step {
 		n := min(step, rows-first)
 		for r := range n {
 			at := (first + r) * f.cols
 			for k, col := range f.order {
-				e[r*f.cols+k] = w[at+int(col)] - decoded[at+int(col)]
+				e[r*f.cols+k] = w[at+int(col)]
+				if decoded != nil {
+					e[r*f.cols+k] -= decoded[at+int(col)]
+				}
 			}
 		}
-		kernel.MulF32(eu, f.cols, e, f.cols, n, f.lower, f.cols, f.cols, f.cols)
+		// Rows of Uᵀ have as many elements as their number says.
+		const part = 128
+		for at := 0; at < f.cols; at += part {
+			m := min(part, f.cols-at)
+			kernel.MulF32(eu[at:], f.cols, e, f.cols, n, f.lower[at*f.cols:], f.cols, m, at+m)
+		}
 		for r := range n {
 			for k, x := range eu[r*f.cols : (r+1)*f.cols] {
-				sum += float64(f.pivots[k]) * float64(x) * float64(x)
+				out[first+r] += float64(f.pivots[k]) * float64(x) * float64(x)
 			}
 		}
 	}
-	return sum
+	return out
 }

@@ -156,3 +156,37 @@ func TestFeedbackHessians(t *testing.T) {
 		t.Error("no damping: no error")
 	}
 }
+
+// TestAffineFeedback: at every width the error in the norm of the Hessian is far
+// below RTN's and below that of an importance alone; statistics say the truth.
+func TestAffineFeedback(t *testing.T) {
+	const cols, rows = 256, 80
+	h := correlated(cols, 2000)
+	w := gaussian(rows, cols)
+	plain := weights(t, rows, cols)
+	for _, bits := range []int{2, 3, 4, 5, 6, 8} {
+		for _, group := range []int{32, 64, 128} {
+			a := Affine{bits, group, RoundCPU}
+			f, err := NewFeedback(h, cols, group, 0.01)
+			if err != nil {
+				t.Fatal(err)
+			}
+			loss := func(o Options) (float64, Stats) {
+				e, parts := encodeAll(t, a, w, o)
+				back := make([]float32, rows*cols)
+				a.DecodeFloat32(back, parts, checkpoint.BF16)
+				return quadratic(h, cols, 0.01, plain, back), e.Stats
+			}
+			rtn, _ := loss(Options{})
+			diag, _ := loss(Options{Method: Refit, Importance: f.Importance()})
+			fed, st := loss(Options{Method: ErrorFeedback, Feedback: f})
+			t.Logf("%s: RTN %.4g, importance %.3f, feedback %.3f, %d rows fell back", a, rtn, diag/rtn, fed/rtn, st.Fallbacks)
+			if fed > 0.6*diag || fed > 0.5*rtn {
+				t.Errorf("%s: loss %g, with importance %g, RTN %g", a, fed, diag, rtn)
+			}
+			if math.Abs(st.OutputError-fed) > 1e-3*fed || math.Abs(st.OutputRTN-rtn) > 1e-3*rtn {
+				t.Errorf("%s: statistics say %g and %g, the parts %g and %g", a, st.OutputError, st.OutputRTN, fed, rtn)
+			}
+		}
+	}
+}

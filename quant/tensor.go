@@ -19,6 +19,12 @@ type Stats struct {
 	Elements int64
 	Energy   float64 // Σ w²
 	Error    float64 // Σ (w − decoded)², decoded in float32 from the stored parameters
+
+	// With error feedback, in the norm of the (damped) Hessian: Σ (W − decoded)·H·(W
+	// − decoded)ᵀ, what it is with RTN, and Σ W·H·Wᵀ. No row is above RTN:
+	// Fallbacks counts those that would have been.
+	OutputError, OutputRTN, OutputEnergy float64
+	Fallbacks                            int64
 }
 
 // RelativeMSE is Error over Energy, 0 for all-zero weights.
@@ -34,6 +40,10 @@ func (s *Stats) Add(o Stats) {
 	s.Elements += o.Elements
 	s.Energy += o.Energy
 	s.Error += o.Error
+	s.OutputError += o.OutputError
+	s.OutputRTN += o.OutputRTN
+	s.OutputEnergy += o.OutputEnergy
+	s.Fallbacks += o.Fallbacks
 }
 
 // Options of Encode.
@@ -145,6 +155,9 @@ func (e *Encoded) run(w io.Writer, done func(elements int64)) (int64, error) {
 	cols := shape[len(shape)-1]
 	rows := checkpoint.NumElements(e.Src) / cols
 	per := max(1, blockElements/cols)
+	if e.o.Method.Calibrated() {
+		per = feedbackBlock(cols)
+	}
 	count := (rows + per - 1) / per
 	workers := e.o.Workers
 	if workers <= 0 {
@@ -259,7 +272,7 @@ func (c *encoder) block(b *block, first, n int) error {
 	b.stats = Stats{Elements: int64(size)}
 	var err error
 	if measures {
-		b.stats.Error, err = m.encodeMeasured(dst, r, c.e.o.Method)
+		err = m.encodeMeasured(dst, r, c.e.o.Method, &b.stats)
 	} else {
 		err = c.e.Codec.Encode(dst, r, c.e.o.Method)
 	}
@@ -286,7 +299,7 @@ func (c *encoder) block(b *block, first, n int) error {
 
 // measurer knows the error of its codes without decoding them from memory.
 type measurer interface {
-	encodeMeasured(dst [][]byte, r Rows, m Method) (float64, error)
+	encodeMeasured(dst [][]byte, r Rows, m Method, st *Stats) error
 }
 
 func (c *encoder) read(w []float32, off int) error {
