@@ -57,6 +57,10 @@ func NewBundleTarget(e *engine.Engine) (*BundleTarget, error) {
 // Session is the engine's session, for options such as WriteThrough.
 func (t *BundleTarget) Session() *engine.Session { return t.s }
 
+// SetWriteThrough writes all drafts into the cache at once, accepted or not, as
+// some hosts used to: see engine.Session.
+func (t *BundleTarget) SetWriteThrough(on bool) { t.s.WriteThrough = on }
+
 // Describe says what the bundle is.
 func (t *BundleTarget) Describe() drafter.Target {
 	c := t.e.Contract()

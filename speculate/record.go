@@ -38,6 +38,8 @@ type Record struct {
 	// drafter's distribution survives; Counted is how many were summed.
 	Expected []float64 `json:"expectedByPos,omitempty"`
 	Counted  []int     `json:"expectedCountByPos,omitempty"`
+
+	firsts []int32 // the first draft at every position of a replay, -1 for none
 }
 
 // add counts a round.

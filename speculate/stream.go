@@ -3,6 +3,7 @@ package speculate
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -116,6 +117,11 @@ func Replay(ctx context.Context, s Source, stream *Stream, gamma int) (*Record, 
 		}
 		rec.add(Round{len(d.Tokens), n})
 		rec.FirstHits = append(rec.FirstHits, n > 0)
+		if len(d.Tokens) > 0 {
+			rec.firsts = append(rec.firsts, d.Tokens[0])
+		} else {
+			rec.firsts = append(rec.firsts, -1)
+		}
 		rec.expect(d, n, stream, i)
 		if err := s.Commit(stream.Rows[i]); err != nil {
 			return nil, fmt.Errorf("speculate: %s: %w", s.Name(), err)
@@ -173,4 +179,17 @@ func NewDrift(serial *Stream, output []int32) Drift {
 		d.First = d.Tokens
 	}
 	return d
+}
+
+// FP16Ties are four steps of fp16: what rounding can turn round.
+const FP16Ties = 4.0 / 1024
+
+// tie reports whether texts part at a token that was preferred by hardly
+// anything.
+func (d Drift) tie(serial *Stream, share float64) bool {
+	if d.Margin == nil || d.First >= len(serial.Output) {
+		return false
+	}
+	logit := float64(serial.Logits[d.First][serial.Output[d.First]])
+	return *d.Margin <= share*max(1, math.Abs(logit))
 }
