@@ -44,7 +44,9 @@ type Contract struct {
 	// that is not post-norm is scaled, to stay inside fp16.
 	ResidualScale float64 `json:"residual_scale"`
 	KV            string  `json:"kv"` // "tensor", "state" or "coreml-llm"
-	Chunks        []Chunk `json:"chunks"`
+	// Quantization is the recipe by which weights were compressed.
+	Quantization json.RawMessage `json:"quantization,omitempty"`
+	Chunks       []Chunk         `json:"chunks"`
 }
 
 // ModelInfo describes the model, for reports and for the host.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/smelt-go/smelt/checkpoint"
+	"github.com/smelt-go/smelt/chunking"
 	"github.com/smelt-go/smelt/mil"
 	"github.com/smelt-go/smelt/mil/pass"
 	"github.com/smelt-go/smelt/models"
@@ -15,6 +16,7 @@ import (
 // compression is what a recipe decides for the weights of a model.
 type compression struct {
 	formats map[string]quant.Format // by name of the tensor
+	saved   map[string]int64        // bytes, next to fp16
 	done    []*pass.CompressedWeight
 }
 
@@ -49,13 +51,58 @@ func (s *Source) planCompression(r *quant.Recipe, compute string) error {
 	if err != nil {
 		return err
 	}
-	s.compression = &compression{formats: map[string]quant.Format{}}
+	s.compression = &compression{formats: map[string]quant.Format{}, saved: map[string]int64{}}
+	var bad []string
 	for i, c := range choices {
-		if !c.Keep {
-			s.compression.formats[names[i]] = c.Format
+		shape := targets[i].Shape
+		if c.Keep || elements(shape) <= pass.MinCompressed {
+			continue
 		}
+		form, err := quant.NewForm(c.Format, shape[0], shape[1])
+		if err != nil && r.KeepIndivisible && !c.Named && c.Format.Indivisible(shape[0], shape[1]) {
+			continue
+		}
+		if err != nil {
+			bad = append(bad, fmt.Sprintf("%s: %s", targets[i].Path, strings.TrimPrefix(err.Error(), "quant: ")))
+			continue
+		}
+		s.compression.formats[names[i]] = c.Format
+		s.compression.saved[names[i]] = 2*elements(shape) - form.Bytes()
+	}
+	if len(bad) > 0 {
+		const show = 8
+		if n := len(bad); n > show {
+			bad = append(bad[:show], fmt.Sprintf("and %d more", n-show))
+		}
+		return fmt.Errorf("conversion: the recipe does not fit the model:\n  %s", strings.Join(bad, "\n  "))
 	}
 	return nil
+}
+
+// shrink takes what compression saves off the sizes of layers, embedding and
+// head.
+func (s *Source) shrink(sizes *chunking.Sizes, embed string) {
+	if s.compression == nil {
+		return
+	}
+	for name, saved := range s.compression.saved {
+		class, layer := quant.Classify(name)
+		switch {
+		case layer >= 0 && layer < len(sizes.Layers):
+			sizes.Layers[layer] -= saved
+		case class == quant.Head:
+			sizes.Last -= saved
+		case name == "model.embed_tokens.weight":
+			if embed == chunking.EmbedGraph {
+				sizes.First -= saved
+			}
+			if s.Model.Config().Tied {
+				sizes.Last -= saved
+			}
+		case class != quant.Embedding || embed == chunking.EmbedGraph:
+			sizes.First -= saved
+		}
+	}
 }
 
 // passes are the rewrites of a program. The one that replaces weights by codes comes before names are made unique.
@@ -95,7 +142,7 @@ func (s *Source) compressed() []CompressedClass {
 	var out []CompressedClass
 	for _, w := range s.compression.done {
 		class, _ := quant.Classify(w.Name)
-		format := formatName(w.Format)
+		format := w.Format.Describe()
 		i := slices.IndexFunc(out, func(c CompressedClass) bool { return c.Class == class && c.Format == format })
 		if i < 0 {
 			i = len(out)
@@ -113,11 +160,4 @@ func (s *Source) compressed() []CompressedClass {
 		return slices.Index(quant.Classes, a.Class) - slices.Index(quant.Classes, b.Class)
 	})
 	return out
-}
-
-func formatName(f quant.Format) string {
-	if f.Codec == "palette" {
-		return quant.Palette{Bits: f.Bits, Rows: f.GroupSize}.String()
-	}
-	return f.Linear().String()
 }

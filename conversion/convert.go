@@ -39,9 +39,6 @@ func Convert(ctx context.Context, src, out string, o Options) (*Report, error) {
 	if c.Model.EOS, err = s.endTokens(); err != nil {
 		return nil, err
 	}
-	if err := s.planCompression(o.Quantize, o.Compute); err != nil {
-		return nil, err
-	}
 	c.Source.DTypes = s.dtypes()
 	rep := newReport(s, c)
 	err = atomicdir.Write(out, atomicdir.Options{Force: o.Force, NoSync: o.NoSync}, func(dir string) error {
@@ -60,12 +57,20 @@ func (s *Source) design(o Options) (Options, *chunking.Contract, error) {
 	if err != nil {
 		return o, nil, err
 	}
-	cut, err := o.cut(cfg, sizes(s.Model, o.Compute, o.Embed))
+	if err := s.planCompression(o.Quantize, o.Compute); err != nil {
+		return o, nil, err
+	}
+	size := sizes(s.Model, o.Compute, o.Embed)
+	s.shrink(&size, o.Embed)
+	cut, err := o.cut(cfg, size)
 	if err != nil {
 		return o, nil, err
 	}
 	c, err := chunking.Design(cfg, chunking.Options{Context: o.Context, Ranges: cut, Functions: o.Functions,
 		KV: o.KV, Embed: o.Embed, Head: o.Head, Compute: o.Compute})
+	if err == nil && o.Quantize != nil {
+		c.Quantization = o.Quantize.Marshal()
+	}
 	if err == nil && o.Bundle == BundleCoreMLLLM {
 		for i := range c.Chunks {
 			ch := &c.Chunks[i]

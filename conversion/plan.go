@@ -104,9 +104,6 @@ func Plan(ctx context.Context, src string, o Options, bandwidth float64) (*PlanR
 	if err != nil {
 		return nil, err
 	}
-	if err := s.planCompression(o.Quantize, o.Compute); err != nil {
-		return nil, err
-	}
 	r := &PlanReport{Architecture: c.Model.Architecture, Layers: c.Model.Layers, Context: c.Context, KV: c.KV, Compute: c.Compute, Tables: []PlanTable{}}
 	for i := range c.Chunks {
 		if err := ctx.Err(); err != nil {

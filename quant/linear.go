@@ -50,6 +50,10 @@ func (l Linear) check() error {
 	return nil
 }
 
+func (l Linear) indivisible(cols int) error {
+	return fmt.Errorf("quant: the last dimension is %d, which blocks of %d do not divide (choose another block, or keep the tensor)", cols, l.Block)
+}
+
 func (l Linear) String() string {
 	name := "int"
 	if l.Unsigned {
@@ -98,7 +102,7 @@ func (l Linear) Quantize(w []uint16, rows, cols int, m Method) (Integers, error)
 		run = rows * cols
 	case PerBlock:
 		if run = l.Block; cols%run != 0 {
-			return Integers{}, fmt.Errorf("quant: the last dimension is %d, which blocks of %d do not divide (choose another block, or keep the tensor)", cols, run)
+			return Integers{}, l.indivisible(cols)
 		}
 	}
 	out := Integers{Codes: make([]int8, len(w)), Scale: make([]uint16, len(w)/run)}

@@ -17,15 +17,20 @@ import (
 // error, up to the rounding of its entries to fp16. Size of a matrix [out, in]:
 // Bits + 16·2^Bits/(Rows·in) bits a weight.
 type Palette struct {
-	Bits int // 1, 2, 3, 4, 6 or 8
-	Rows int // 0: one table for all
+	Bits   int // 1, 2, 3, 4, 6 or 8
+	Rows   int // 0: one table for all
+	Vector int // rows that an index stands for; 0: 1
 }
 
 func (p Palette) String() string {
-	if p.Rows == 0 {
-		return fmt.Sprintf("lut%d per tensor", p.Bits)
+	name := fmt.Sprintf("lut%d", p.Bits)
+	if p.Vector > 1 {
+		name += fmt.Sprintf(" of %d-vectors", p.Vector)
 	}
-	return fmt.Sprintf("lut%d per %d rows", p.Bits, p.Rows)
+	if p.Rows == 0 {
+		return name + " per tensor"
+	}
+	return fmt.Sprintf("%s per %d rows", name, p.Rows)
 }
 
 // Check refuses bits that do not exist and matrices that groups do not divide.
@@ -35,6 +40,9 @@ func (p Palette) Check(rows int) error {
 	}
 	if p.Rows < 0 || p.Rows > 0 && rows%p.Rows != 0 {
 		return fmt.Errorf("quant: the first dimension is %d, which groups of %d rows do not divide (choose another group, or keep the tensor)", rows, p.Rows)
+	}
+	if group := max(p.Rows, 0); p.Vector > 1 && (rows%p.Vector != 0 || group%p.Vector != 0) {
+		return fmt.Errorf("quant: vectors of %d rows do not divide %d rows in groups of %d (choose another group or vector, or keep the tensor)", p.Vector, rows, group)
 	}
 	return nil
 }
@@ -82,6 +90,13 @@ func (p *Palettizer) Table(bits int) (table []uint16, err float64) {
 	err = p.h.prepare(table)
 	return append(table, make([]uint16, 1<<bits-len(table))...), err
 }
+
+// Use takes a table, ascending, in place of one that Table finds; unused entries
+// must not come before others. err is as for Table.
+func (p *Palettizer) Use(table []uint16) (err float64) { return p.h.prepare(table) }
+
+// Values lists the distinct weights added, ascending.
+func (p *Palettizer) Values() []uint16 { return p.h.sorted() }
 
 // Stats are those of the weights added, coded with the last Table. Importance
 // does not count.

@@ -7,21 +7,29 @@ import (
 
 // presets make recipes for models of a number of layers.
 var presets = map[string]func(layers int) Recipe{
-	"mlx-4bit":  func(int) Recipe { return uniform(4) },
-	"mlx-8bit":  func(int) Recipe { return uniform(8) },
-	"mixed_2_6": func(n int) Recipe { return mixed(2, 6, n) },
-	"mixed_3_4": func(n int) Recipe { return mixed(3, 4, n) },
-	"mixed_3_6": func(n int) Recipe { return mixed(3, 6, n) },
-	"mixed_4_6": func(n int) Recipe { return mixed(4, 6, n) },
-	"coreml-w8": func(int) Recipe {
-		return Recipe{Target: TargetCoreML, Default: Format{Codec: "linear", Bits: 8, Granularity: "channel"}}
-	},
-	"coreml-int4-b32": func(int) Recipe {
-		return Recipe{Target: TargetCoreML, Default: Format{Codec: "linear", Bits: 4, GroupSize: 32, Granularity: "block"}}
-	},
-	"coreml-lut4-g32": func(int) Recipe {
-		return Recipe{Target: TargetCoreML, Default: Format{Codec: "palette", Bits: 4, GroupSize: 32}}
-	},
+	"mlx-4bit":             func(int) Recipe { return uniform(4) },
+	"mlx-8bit":             func(int) Recipe { return uniform(8) },
+	"mixed_2_6":            func(n int) Recipe { return mixed(2, 6, n) },
+	"mixed_3_4":            func(n int) Recipe { return mixed(3, 4, n) },
+	"mixed_3_6":            func(n int) Recipe { return mixed(3, 6, n) },
+	"mixed_4_6":            func(n int) Recipe { return mixed(4, 6, n) },
+	"coreml-w8":            coreml(Format{Codec: "linear", Bits: 8, Granularity: "channel"}),
+	"coreml-int4-b32":      coreml(Format{Codec: "linear", Bits: 4, GroupSize: 32, Granularity: "block"}),
+	"coreml-lut4":          coreml(Format{Codec: "palette", Bits: 4}),
+	"coreml-lut4-g32":      coreml(Format{Codec: "palette", Bits: 4, GroupSize: 32}),
+	"coreml-lut4-g32-int8": coreml(Format{Codec: "palette", Bits: 4, GroupSize: 32, Table: "int8"}),
+	"coreml-lut4-scaled":   coreml(Format{Codec: "palette", Bits: 4, ChannelScale: true}),
+	"coreml-lut6-g32":      coreml(Format{Codec: "palette", Bits: 6, GroupSize: 32}),
+	"coreml-lut8":          coreml(Format{Codec: "palette", Bits: 8}),
+	"coreml-pairs6-g32":    coreml(Format{Codec: "palette", Bits: 6, GroupSize: 32, Vector: 2}),
+	"coreml-sparse50":      coreml(Format{Codec: "sparse", Sparsity: 0.5}),
+	"coreml-sparse50-lut4": coreml(Format{Codec: "palette", Bits: 4, GroupSize: 32, Sparsity: 0.5}),
+	"coreml-sparse50-w8":   coreml(Format{Codec: "linear", Bits: 8, Granularity: "channel", Sparsity: 0.5}),
+	"coreml-sparse-2-4":    coreml(Format{Codec: "sparse", Pattern: "2:4"}),
+}
+
+func coreml(f Format) func(int) Recipe {
+	return func(int) Recipe { return Recipe{Target: TargetCoreML, Default: f} }
 }
 
 // Presets lists the names that Preset takes.
@@ -42,7 +50,15 @@ func Presets() []string {
 //	                         of the layers and every third in between
 //	coreml-w8                int8, a scale a row
 //	coreml-int4-b32          int4, a scale for blocks of 32 columns
-//	coreml-lut4-g32          4-bit palettes, one for 32 rows
+//	coreml-lut4, -lut8       palettes, one a tensor
+//	coreml-lut4-g32, -lut6-g32  palettes, one for 32 rows
+//	coreml-lut4-g32-int8     with int8 entries
+//	coreml-lut4-scaled       one palette a tensor behind a scale a row
+//	coreml-pairs6-g32        6-bit palettes of pairs of weights, one for 32 rows
+//	coreml-sparse50          half of the weights, in fp16
+//	coreml-sparse50-lut4, coreml-sparse50-w8  half of the weights, as the codes
+//	                         of coreml-lut4-g32 and coreml-w8
+//	coreml-sparse-2-4        two of every four weights, in fp16
 //
 // MLX presets store the routers of mixtures of experts in 8 bits.
 func Preset(name string, layers int) (*Recipe, error) {

@@ -47,8 +47,8 @@ const (
 // Format names a codec with its settings. Fields that a codec does not have
 // must be left out.
 type Format struct {
-	// Codec is affine, mxfp4, mxfp8 or nvfp4 for MLX; linear or palette for
-	// Core ML.
+	// Codec is affine, mxfp4, mxfp8 or nvfp4 for MLX; linear, palette or sparse
+	// for Core ML.
 	Codec string `json:"codec,omitempty"`
 	Bits  int    `json:"bits,omitempty"`
 	// GroupSize is the number of columns that share a scale (affine), of
@@ -62,6 +62,20 @@ type Format struct {
 	// Unsigned and Asymmetric are forms of linear.
 	Unsigned   bool `json:"unsigned,omitempty"`
 	Asymmetric bool `json:"asymmetric,omitempty"`
+	// Of palette: Vector is the number of rows that one index stands for (1, 2,
+	// 4); Table is how entries are stored (fp16, int8); Tables how they are found
+	// (kmeans: least squares, uniform: equal steps, unique: the weights'
+	// own values, if they fit); ChannelScale divides every row by its largest
+	// magnitude, which is stored.
+	Vector       int    `json:"vector,omitempty"`
+	Table        string `json:"table,omitempty"`
+	Tables       string `json:"tables,omitempty"`
+	ChannelScale bool   `json:"channel_scale,omitempty"`
+	// Sparsity is the part of the weights, those of least magnitude, that are
+	// left out and decoded as 0; Pattern N:M leaves out N of every M neighbours
+	// in a row. With codec sparse the rest is fp16, otherwise codes.
+	Sparsity float64 `json:"sparsity,omitempty"`
+	Pattern  string  `json:"pattern,omitempty"`
 }
 
 // Rule gives some tensors another format.
@@ -165,6 +179,7 @@ func (r *Recipe) merged(f Format) Format {
 	}
 	f.Unsigned = f.Unsigned || d.Unsigned
 	f.Asymmetric = f.Asymmetric || d.Asymmetric
+	f.mergeCoreML(d)
 	return f
 }
 
@@ -174,6 +189,8 @@ func (f Format) check(target string) error {
 		return trim(err)
 	}
 	switch {
+	case target == TargetMLX && f.hasCoreML():
+		return fmt.Errorf("vector, table, tables, channel_scale, sparsity and pattern are Core ML's: MLX has none of them")
 	case target == TargetMLX && f.Codec == "affine":
 		if f.Granularity != "" || f.Unsigned || f.Asymmetric {
 			return fmt.Errorf("codec affine has no granularity, unsigned or asymmetric")

@@ -26,3 +26,12 @@ func View[T Number](b []byte) ([]T, bool) {
 	}
 	return unsafe.Slice((*T)(p), uintptr(len(b))/size), true
 }
+
+// Bytes returns the memory of v if it holds little-endian numbers, and false on
+// hosts where it does not.
+func Bytes[T Number](v []T) ([]byte, bool) {
+	if !Host || len(v) == 0 {
+		return nil, Host
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(v[0]))), true
+}

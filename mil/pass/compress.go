@@ -3,15 +3,16 @@ package pass
 import (
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 
 	"github.com/smelt-go/smelt/mil"
 	"github.com/smelt-go/smelt/quant"
 )
 
-// minCompressed is the number of elements up to which a weight is left alone:
-// compressing it would save next to nothing.
-const minCompressed = 2048
+// MinCompressed is the number of elements up to which Compress leaves a weight
+// alone: it would save next to nothing.
+const MinCompressed = 2048
 
 // CompressedWeight is a weight that Compress replaced.
 type CompressedWeight struct {
@@ -96,7 +97,7 @@ func weightName(c mil.Const) string {
 func (c *compressor) eligible(o *mil.Op) bool {
 	v := o.Out()
 	t := v.Const.Type()
-	if t.DType != mil.Float16 || t.Rank() != 2 || t.NumElements() <= minCompressed || weightName(v.Const) == "" {
+	if t.DType != mil.Float16 || t.Rank() != 2 || t.NumElements() <= MinCompressed || weightName(v.Const) == "" {
 		return false
 	}
 	us := c.uses[v]
@@ -108,8 +109,8 @@ func (c *compressor) eligible(o *mil.Op) bool {
 	return len(us) > 0
 }
 
-// replace turns the const o into a constexpr op; it returns the consts that
-// come before it.
+// replace turns the const o into constexpr ops; it returns what comes before the
+// last of them.
 func (c *compressor) replace(o *mil.Op, name string, format quant.Format) ([]*mil.Op, error) {
 	if c.opset < mil.CoreML8 {
 		return nil, fmt.Errorf("const %q: compressed weights need CoreML8, the function has %v", o.Name, c.opset)
@@ -124,171 +125,125 @@ func (c *compressor) replace(o *mil.Op, name string, format quant.Format) ([]*mi
 		c.done[keyOf(v.Const)] = w
 		c.list = append(c.list, w.report)
 	}
-	o.Kind, v.Const = w.kind, nil
+	v.Const = nil
 	var ops []*mil.Op
-	for _, p := range w.parts {
-		k := newConst(c.names.Unique(o.Name+"_"+p.param), p)
-		ops = append(ops, k)
-		o.Set(p.param, k.Out())
+	consts := make([]*mil.Value, len(w.parts))
+	made := make([]*mil.Op, len(w.form.Ops))
+	for i, f := range w.form.Ops {
+		op := o
+		if i < len(made)-1 {
+			op = &mil.Op{Name: c.names.Unique(o.Name + "_" + strings.TrimPrefix(f.Kind, "constexpr_"))}
+		}
+		op.Kind, made[i] = f.Kind, op
+		for _, in := range f.Inputs {
+			switch in.From {
+			case quant.FromConstant:
+				if consts[in.Index] == nil {
+					k := newConst(c.names.Unique(o.Name+"_"+in.Param), w.parts[in.Index])
+					ops = append(ops, k)
+					consts[in.Index] = k.Out()
+				}
+				op.Set(in.Param, consts[in.Index])
+			case quant.FromOp:
+				op.Set(in.Param, made[in.Index].Outputs[in.Result])
+			default:
+				op.Set(in.Param, mil.Inline(mil.NewInts(mil.Int32, nil, int(in.Constant))))
+			}
+		}
+		types, err := mil.InferTypes(op, c.opset)
+		if err != nil {
+			return nil, err
+		}
+		if op == o {
+			v.Type = types[0]
+			continue
+		}
+		for j, t := range types {
+			name := op.Name
+			if j > 0 {
+				name = c.names.Unique(op.Name + "_data")
+			}
+			op.Outputs = append(op.Outputs, &mil.Value{Name: name, Type: t, Op: op})
+		}
+		ops = append(ops, op)
 	}
-	types, err := mil.InferTypes(o, c.opset)
-	if err != nil {
-		return nil, err
-	}
-	v.Type = types[0]
 	return ops, nil
 }
 
 // compressed is a weight whose codes are computed when one of its parts is
 // written.
 type compressed struct {
-	report     *CompressedWeight
-	kind       string
-	src        mil.Const
-	rows, cols int
-	parts      []*compressedPart
-	encode     func(c *compressed) error
+	report *CompressedWeight
+	form   *quant.Form
+	src    mil.Const
+	parts  []*compressedPart
 
 	mu sync.Mutex
 }
 
 // compressedPart is one of the constants that stand for a weight.
 type compressedPart struct {
-	w     *compressed
-	param string
-	t     mil.TensorType
-	data  []byte
-	large bool // let go once written
+	w    *compressed
+	i    int
+	t    mil.TensorType
+	data []byte
 }
 
 // Type is the part's type.
 func (p *compressedPart) Type() mil.TensorType { return p.t }
+
+// smallPart is the number of bytes up to which a part is kept once written.
+const smallPart = 1 << 20
 
 // WriteTo writes packed elements.
 func (p *compressedPart) WriteTo(out io.Writer) (int64, error) {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	if p.data == nil {
-		p.w.report.Stats = quant.Stats{}
-		if err := p.w.encode(p.w); err != nil {
-			for _, q := range p.w.parts {
-				q.data = nil
-			}
+		if err := p.w.encode(); err != nil {
 			return 0, fmt.Errorf("pass: compress tensor %q: %w", p.w.report.Name, err)
 		}
 	}
 	n, err := out.Write(p.data)
-	if p.large {
+	if len(p.data) > smallPart {
 		p.data = nil
 	}
 	return int64(n), err
 }
 
-func (c *compressed) add(param string, d mil.DType, large bool, shape ...int) {
-	p := &compressedPart{w: c, param: param, t: mil.T(d, shape...), large: large}
-	c.parts = append(c.parts, p)
-	c.report.Bytes += p.t.NumBytes()
-}
-
 func newCompressed(name string, src mil.Const, format quant.Format) (*compressed, error) {
 	t := src.Type()
-	c := &compressed{src: src, rows: t.Shape[0], cols: t.Shape[1],
-		report: &CompressedWeight{Name: name, Format: format, Type: t}}
-	if format.Codec == "palette" {
-		return c, c.palette(quant.Palette{Bits: format.Bits, Rows: format.GroupSize})
+	form, err := quant.NewForm(format, t.Shape[0], t.Shape[1])
+	if err != nil {
+		return nil, err
 	}
-	return c, c.linear(format.Linear(), format.Method)
+	c := &compressed{src: src, form: form,
+		report: &CompressedWeight{Name: name, Format: format, Type: t, Bytes: form.Bytes()}}
+	for i, k := range form.Constants {
+		d, err := elementType(k.Type)
+		if err != nil {
+			return nil, err
+		}
+		c.parts = append(c.parts, &compressedPart{w: c, i: i, t: mil.T(d, k.Shape...)})
+	}
+	return c, nil
 }
 
-func (c *compressed) linear(l quant.Linear, m quant.Method) error {
-	params := map[quant.Granularity][2]int{quant.PerTensor: {1, 1}, quant.PerChannel: {c.rows, 1}}
-	shape, ok := params[l.Granularity]
-	if !ok {
-		if l.Block < 1 || c.cols%l.Block != 0 {
-			return fmt.Errorf("the last dimension is %d, which blocks of %d do not divide (choose another block, or keep the tensor)", c.cols, l.Block)
-		}
-		shape = [2]int{c.rows, c.cols / l.Block}
-	}
-	d := mil.Int8
+// elementType is the type of MIL that an element type is.
+func elementType(t quant.ElementType) (mil.DType, error) {
 	switch {
-	case l.Bits == 4 && l.Unsigned:
-		d = mil.UInt4
-	case l.Bits == 4:
-		d = mil.Int4
-	case l.Unsigned:
-		d = mil.UInt8
-	}
-	c.kind = "constexpr_blockwise_shift_scale"
-	c.add("data", d, true, c.rows, c.cols)
-	c.add("scale", mil.Float16, false, shape[:]...)
-	if l.HasOffset() {
-		c.add("offset", d, false, shape[:]...)
-	}
-	// A unit is a row, or all of them where they share a scale.
-	unit := 1
-	if l.Granularity == quant.PerTensor {
-		unit = c.rows
-	}
-	c.encode = func(c *compressed) error {
-		codes := make([]byte, c.rows*c.cols)
-		scale := make([]byte, 2*shape[0]*shape[1])
-		offset := make([]byte, shape[0]*shape[1])
-		each := len(offset) / (c.rows / unit)
-		err := c.each(c.rows/unit, func() func(int, *quant.Stats) error {
-			var buf reader
-			w := make([]uint16, unit*c.cols)
-			return func(u int, s *quant.Stats) error {
-				err := c.read(u*unit, unit, &buf, func(x []uint16, off int) error {
-					copy(w[off-u*unit*c.cols:], x)
-					return nil
-				})
-				if err != nil {
-					return err
-				}
-				q, err := l.Quantize(w, unit, c.cols, m)
-				if err != nil {
-					return err
-				}
-				s.Add(q.Stats)
-				for i, x := range q.Codes {
-					codes[u*unit*c.cols+i] = byte(x)
-				}
-				for i, x := range q.Scale {
-					scale[2*(u*each+i)], scale[2*(u*each+i)+1] = byte(x), byte(x>>8)
-				}
-				for i, x := range q.Offset {
-					offset[u*each+i] = byte(x)
-				}
-				return nil
-			}
-		})
-		c.parts[0].data, c.parts[1].data = pack(codes, l.Bits), scale
-		if l.HasOffset() {
-			c.parts[2].data = pack(offset, l.Bits)
+	case t.Float && t.Bits == 16:
+		return mil.Float16, nil
+	case t.Signed && t.Bits == 4:
+		return mil.Int4, nil
+	case t.Signed && t.Bits == 8:
+		return mil.Int8, nil
+	case !t.Signed && !t.Float:
+		if d, ok := unsignedTypes[t.Bits]; ok {
+			return d, nil
 		}
-		return err
 	}
-	return nil
+	return mil.InvalidDType, fmt.Errorf("there are no elements of %+v", t)
 }
 
-// pack packs codes of bits bits, LSB first; higher bits are ignored.
-func pack(codes []byte, bits int) []byte {
-	if bits == 8 {
-		return codes
-	}
-	out := make([]byte, (len(codes)*bits+7)/8)
-	var acc, have uint
-	at := 0
-	for _, c := range codes {
-		acc |= uint(c) & (1<<bits - 1) << have
-		for have += uint(bits); have >= 8; have -= 8 {
-			out[at] = byte(acc)
-			acc >>= 8
-			at++
-		}
-	}
-	if have > 0 {
-		out[at] = byte(acc)
-	}
-	return out
-}
+var unsignedTypes = map[int]mil.DType{1: mil.UInt1, 2: mil.UInt2, 3: mil.UInt3, 4: mil.UInt4, 6: mil.UInt6, 8: mil.UInt8}
