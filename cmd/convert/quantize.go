@@ -28,6 +28,7 @@ func (s *session) quantizeCommand() *cobra.Command {
 	var (
 		o                           mlx.Options
 		r                           recipeFlags
+		head                        drafterFlags
 		out, dt                     string
 		asJSON, printRecipe, decode bool
 	)
@@ -56,6 +57,9 @@ are the same, and the weights are closer to the original.`,
 			if out == "" && !printRecipe {
 				return usagef("quantize: say where to write: -o OUT")
 			}
+			if err := head.check(cmd); err != nil {
+				return err
+			}
 			if decode {
 				for _, flag := range []string{"recipe", "preset", "bits", "group-size", "mode", "method", "rounding", "dtype", "requantize", "print-recipe", "json"} {
 					if cmd.Flags().Changed(flag) {
@@ -80,6 +84,9 @@ are the same, and the weights are closer to the original.`,
 				return usageError{err}
 			}
 			o.Recipe = recipe
+			if head.on {
+				return s.quantizeDrafter(cmd, &head, args[0], out, o, asJSON)
+			}
 			bars := s.newBars(cmd.Context())
 			o.Progress = bars.update
 			start := time.Now()
@@ -111,6 +118,7 @@ are the same, and the weights are closer to the original.`,
 	f.StringVar(&dt, "dtype", "", "cast weights to bf16, f16 or f32 first (default: torch_dtype of config.json)")
 	f.BoolVar(&o.Requantize, "requantize", false, "accept a source that is quantized already")
 	f.BoolVarP(&decode, "dequantize", "d", false, "decode a quantized MLX directory instead")
+	head.register(cmd)
 	f.BoolVar(&printRecipe, "print-recipe", false, "print the recipe and do nothing")
 	f.BoolVar(&o.Force, "force", false, "replace an existing directory")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
