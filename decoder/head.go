@@ -131,12 +131,17 @@ func Compare(ctx context.Context, h *Head, x Matrix, refHead *Head, ref Matrix, 
 	if next != nil && len(next) != x.Rows {
 		return nil, fmt.Errorf("decoder: %d following tokens for %d rows", len(next), x.Rows)
 	}
+	same := h == refHead && &x.Data[0] == &ref.Data[0]
 	sums := make([]comparison, x.Rows)
 	err := tiles(ctx, x.Rows, []*Head{refHead, h}, func(lo, hi, first int, w []Matrix) error {
 		n := w[0].Rows
 		p, q := NewMatrix(hi-lo, n), NewMatrix(hi-lo, n)
 		refHead.logits(p, ref, lo, hi, w[0])
-		h.logits(q, x, lo, hi, w[1])
+		if same {
+			copy(q.Data, p.Data)
+		} else {
+			h.logits(q, x, lo, hi, w[1])
+		}
 		soft := make([]float32, n)
 		for i := range hi - lo {
 			target := -1

@@ -7,9 +7,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/smelt-go/smelt/decoder"
 	"github.com/smelt-go/smelt/fidelity"
 	"github.com/smelt-go/smelt/fixtures"
-	"github.com/smelt-go/smelt/parity/reference"
 	"github.com/smelt-go/smelt/tokenizer"
 )
 
@@ -19,7 +19,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	m, err := reference.Open(dir)
+	m, err := decoder.Open(dir)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	model := fidelity.Checkpoint(m)
+	model := fidelity.Decoder(m)
 	r, err := fidelity.Evaluate(context.Background(), model, nil, ids, fidelity.Options{Window: 128, Limit: 2})
 	if err != nil {
 		log.Fatal(err)

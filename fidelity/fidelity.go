@@ -66,14 +66,30 @@ func Evaluate(ctx context.Context, m, ref Model, text []int32, o Options) (*Repo
 	}
 	r := &Report{Windows: len(windows), Window: len(windows[0])}
 	var all []position
-	for i, ids := range windows {
-		p, err := window(ctx, m, ref, ids)
+	d, fast := m.(direct)
+	var r2 *direct
+	if ref != nil {
+		other, ok := ref.(direct)
+		r2, fast = &other, fast && ok
+	}
+	step := 1
+	if fast {
+		step = max(1, batchTokens/len(windows[0]))
+	}
+	for i := 0; i < len(windows); i += step {
+		some := windows[i:min(i+step, len(windows))]
+		var p []position
+		if fast {
+			p, err = d.together(ctx, r2, some)
+		} else {
+			p, err = window(ctx, m, ref, some[0])
+		}
 		if err != nil {
 			return nil, fmt.Errorf("fidelity: window %d: %w", i, err)
 		}
 		all = append(all, p...)
 		if o.Progress != nil {
-			o.Progress("evaluating", int64(i+1), int64(len(windows)))
+			o.Progress("evaluating", int64(i+len(some)), int64(len(windows)))
 		}
 	}
 	r.Positions = len(all)
@@ -102,6 +118,9 @@ func Evaluate(ctx context.Context, m, ref Model, text []int32, o Options) (*Repo
 	r.Against = a
 	return r, nil
 }
+
+// batchTokens is how many tokens checkpoints are fed at once.
+const batchTokens = 4096
 
 // cut divides a text into windows; what is left over is dropped.
 func (o Options) cut(text []int32) ([][]int32, error) {

@@ -2,79 +2,79 @@ package fidelity
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"runtime"
-	"sync"
 
-	"github.com/smelt-go/smelt/checkpoint"
+	"github.com/smelt-go/smelt/decoder"
 	"github.com/smelt-go/smelt/engine"
-	"github.com/smelt-go/smelt/internal/kernel"
-	"github.com/smelt-go/smelt/parity/reference"
 )
 
-// Checkpoint evaluates a checkpoint without converting it: the reference
-// decoder with fast matrix products. Weights stay where they are and are read,
-// or decoded, once a window.
-func Checkpoint(m *reference.Model) Model { return direct{m} }
+// Decoder evaluates a checkpoint without converting it. Weights stay where they
+// are and are read, or decoded, once for several windows. Two of them are
+// compared without their logits ever being in memory.
+func Decoder(d *decoder.Decoder) Model { return direct{d} }
 
-type direct struct{ m *reference.Model }
+type direct struct{ d *decoder.Decoder }
 
-func (d direct) Vocab() int { return d.m.Config().Vocab }
+func (d direct) Vocab() int { return d.d.Config().Vocab }
 
 func (d direct) Logits(ctx context.Context, ids []int32, emit func(row, first int, logits []float32) error) error {
-	rows := make([]int, len(ids)-1)
-	for i := range rows {
-		rows[i] = i
+	h, x, err := d.norm(ctx, [][]int32{ids})
+	if err != nil {
+		return err
 	}
-	_, err := d.m.Forward(ctx, ids, reference.Options{Head: true, Positions: rows, Product: multiply,
-		HeadTile: func(first int, tile *reference.Matrix) error {
-			return parallel(tile.Rows, func(i int) error { return emit(i, first, tile.Row(i)) })
-		}})
-	return err
+	x.Rows--
+	return h.Logits(ctx, x, emit)
 }
 
-// parallel runs f for 0 to n−1 on all cores.
-func parallel(n int, f func(int) error) error {
-	workers := min(runtime.GOMAXPROCS(0), n)
-	errs := make([]error, workers)
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			for i := w; i < n && errs[w] == nil; i += workers {
-				errs[w] = f(i)
-			}
-		})
+// norm runs sequences up to the head.
+func (d direct) norm(ctx context.Context, sequences [][]int32) (*decoder.Head, decoder.Matrix, error) {
+	h, err := d.d.NewHead(nil)
+	if err != nil {
+		return nil, decoder.Matrix{}, err
 	}
-	wg.Wait()
-	return errors.Join(errs...)
+	s, err := d.d.Embed(ctx, sequences, nil)
+	if err != nil {
+		return nil, decoder.Matrix{}, err
+	}
+	if err := d.d.Layers(ctx, s, decoder.Options{}); err != nil {
+		return nil, decoder.Matrix{}, err
+	}
+	x, err := d.d.Norm(s)
+	return h, x, err
 }
 
-// multiply is a reference.Product of float32 kernels.
-func multiply(y, x *reference.Matrix, w checkpoint.Tensor, first int, bias []float32) error {
-	const tile = 256 // rows of w at a time
-	tiles := (y.Cols + tile - 1) / tile
-	return parallel(tiles, func(i int) error {
-		at := i * tile
-		n := min(tile, y.Cols-at)
-		buf := make([]float32, n*x.Cols)
-		if err := w.ReadFloat32(buf, (first+at)*x.Cols); err != nil {
-			return err
+// together evaluates windows of one length at once, and against ref unless that is
+// nil.
+func (d direct) together(ctx context.Context, ref *direct, windows [][]int32) ([]position, error) {
+	var rows []int
+	var next []int32
+	for w, ids := range windows {
+		for i := range ids[1:] {
+			rows = append(rows, w*len(ids)+i)
+			next = append(next, ids[i+1])
 		}
-		if kernel.MaxBits(buf) >= 0x7f800000 {
-			return fmt.Errorf("fidelity: tensor %q has weights that are not finite", w.Name())
+	}
+	h, x, err := d.norm(ctx, windows)
+	if err != nil {
+		return nil, err
+	}
+	x = x.Select(rows)
+	refHead, refX := h, x
+	if ref != nil {
+		if refHead, refX, err = ref.norm(ctx, windows); err != nil {
+			return nil, fmt.Errorf("reference: %w", err)
 		}
-		kernel.MulF32(y.Data[at:], y.Cols, x.Data, x.Cols, x.Rows, buf, x.Cols, n, x.Cols)
-		if bias != nil {
-			for r := range y.Rows {
-				row := y.Row(r)[at : at+n]
-				for j := range row {
-					row[j] += bias[at+j]
-				}
-			}
-		}
-		return nil
-	})
+		refX = refX.Select(rows)
+	}
+	found, err := decoder.Compare(ctx, h, x, refHead, refX, next)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]position, len(found))
+	for i, f := range found {
+		out[i] = position{nll: f.NLL, refNLL: f.Reference, kl: f.KL, same: f.Same}
+	}
+	return out, nil
 }
 
 // Bundle evaluates a converted bundle, which must yield logits, through its

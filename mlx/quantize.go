@@ -31,6 +31,9 @@ type Options struct {
 	Requantize bool
 	Force      bool // replace an existing directory
 	Workers    int  // 0: all cores
+	// Calibration is what methods feedback and best need, and what refit makes
+	// use of; nil: there is none.
+	Calibration *Calibration
 
 	// Progress, if not nil, is told of weights coded.
 	Progress func(stage string, done, total int64)
@@ -74,7 +77,16 @@ func Quantize(ctx context.Context, src, out string, o Options) (*Report, error) 
 	if err := w.plan(tensors); err != nil {
 		return nil, err
 	}
+	if w.calibrated, err = w.calibrate(tensors, out); err != nil {
+		return nil, err
+	}
 	err = atomicdir.Write(out, atomicdir.Options{Force: o.Force}, w.fill)
+	if w.calibrated != nil {
+		if err != nil {
+			return nil, errors.Join(err, w.calibrated.close())
+		}
+		err = w.calibrated.finish()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -153,6 +165,8 @@ type writer struct {
 	report  Report
 	total   int64 // weights to code
 	done    int64
+
+	calibrated *calibrator // nil if nothing is
 }
 
 // entry is a module and what becomes of it.
@@ -199,9 +213,12 @@ func (w *writer) plan(src checkpoint.Source) error {
 	for i := range mods {
 		e := entry{module: mods[i], choice: choices[i]}
 		if c := choices[i].Codec; c != nil {
-			e.encoded, err = quant.Encode(c, e.tensor, e.path(), quant.Options{Method: choices[i].Format.Method,
-				Workers: w.o.Workers, Context: w.ctx, Done: w.progress})
-			if err != nil {
+			// Parts and sizes are those of any method; calibrate codes again.
+			m := choices[i].Format.Method
+			if m.Calibrated() {
+				m = quant.Refit
+			}
+			if e.encoded, err = w.encode(&e, e.tensor, quant.Options{Method: m}); err != nil {
 				return err
 			}
 			w.total += int64(checkpoint.NumElements(e.tensor))
@@ -209,6 +226,15 @@ func (w *writer) plan(src checkpoint.Source) error {
 		w.entries = append(w.entries, e)
 	}
 	return nil
+}
+
+// encode describes t, which stands for the tensor of e, in its format.
+func (w *writer) encode(e *entry, t checkpoint.Tensor, o quant.Options) (*quant.Encoded, error) {
+	o.Workers, o.Context = w.o.Workers, w.ctx
+	if o.Feedback == nil && o.Importance == nil {
+		o.Done = w.progress
+	}
+	return quant.Encode(e.choice.Codec, t, e.path(), o)
 }
 
 func (w *writer) progress(n int64) {
@@ -228,7 +254,7 @@ func (w *writer) fill(dir string) error {
 		}
 		tensors = append(tensors, e.encoded.Parts...)
 	}
-	if err := checkpoint.WriteSharded(dir, tensors, map[string]string{"format": "mlx"}, maxShardBytes); err != nil {
+	if err := checkpoint.WriteSharded(dir, tensors, w.metadata(w.calibrated != nil), maxShardBytes); err != nil {
 		return err
 	}
 	w.count()

@@ -26,7 +26,8 @@ type Class struct {
 	Bytes       int64       `json:"bytes"`
 	BPW         float64     `json:"bits_per_weight"`
 	RelativeMSE *float64    `json:"relative_mse,omitempty"` // nil where tensors are kept
-	stats       quant.Stats
+	Output
+	stats quant.Stats
 }
 
 // Module is a tensor.
@@ -38,6 +39,26 @@ type Module struct {
 	Shape       []int        `json:"shape"`
 	Bytes       int64        `json:"bytes"`
 	RelativeMSE *float64     `json:"relative_mse,omitempty"`
+	Output
+}
+
+// Output is what errors do to the outputs of modules on the calibration text,
+// relative to the outputs: Σ ‖(W − Ŵ)·x‖² / Σ ‖W·x‖², with the damping. Both are
+// nil without error feedback.
+type Output struct {
+	OutputError *float64 `json:"output_error,omitempty"`
+	OutputRTN   *float64 `json:"output_error_rtn,omitempty"` // with method rtn in the same place
+	// Fallbacks counts rows that keep what rtn makes of them, because it was
+	// better.
+	Fallbacks int64 `json:"fallback_rows,omitempty"`
+}
+
+func output(s *quant.Stats) (o Output) {
+	if s.OutputEnergy > 0 {
+		e, r := s.OutputError/s.OutputEnergy, s.OutputRTN/s.OutputEnergy
+		o = Output{&e, &r, s.Fallbacks}
+	}
+	return o
 }
 
 // add counts a tensor.
@@ -46,7 +67,7 @@ func (r *Report) add(m Module, parameters int64, stats *quant.Stats) {
 	r.Bytes += m.Bytes
 	if stats != nil {
 		v := stats.RelativeMSE()
-		m.RelativeMSE = &v
+		m.RelativeMSE, m.Output = &v, output(stats)
 	}
 	r.Modules = append(r.Modules, m)
 	var c *Class
@@ -65,7 +86,7 @@ func (r *Report) add(m Module, parameters int64, stats *quant.Stats) {
 	if stats != nil {
 		c.stats.Add(*stats)
 		v := c.stats.RelativeMSE()
-		c.RelativeMSE = &v
+		c.RelativeMSE, c.Output = &v, output(&c.stats)
 	}
 	c.BPW = 8 * float64(c.Bytes) / float64(max(c.Parameters, 1))
 	r.BPW = 8 * float64(r.Bytes) / float64(max(r.Parameters, 1))

@@ -190,3 +190,33 @@ func TestAffineFeedback(t *testing.T) {
 		}
 	}
 }
+
+// TestSolve multiplies the solution by the Hessian again.
+func TestSolve(t *testing.T) {
+	const cols, rows = 192, 37
+	h := correlated(cols, 600)
+	var mean float64
+	for i := range cols {
+		mean += h[i*cols+i] / cols
+	}
+	for _, group := range []int{0, 32} {
+		f, err := NewFeedback(h, cols, group, 0.01)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := weights(t, rows, cols)
+		y := slices.Clone(m)
+		f.Solve(y)
+		for r := range rows {
+			for j := range cols {
+				back := 0.01 * mean * float64(y[r*cols+j])
+				for i := range cols {
+					back += float64(y[r*cols+i]) * h[max(i, j)*cols+min(i, j)]
+				}
+				if d := math.Abs(back - float64(m[r*cols+j])); d > 2e-3 {
+					t.Fatalf("group %d: row %d, column %d: %g, want %g", group, r, j, back, m[r*cols+j])
+				}
+			}
+		}
+	}
+}

@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smelt-go/smelt/chunking"
+	"github.com/smelt-go/smelt/decoder"
 	"github.com/smelt-go/smelt/engine"
 	"github.com/smelt-go/smelt/fidelity"
 	"github.com/smelt-go/smelt/mlx"
-	"github.com/smelt-go/smelt/parity/reference"
 	"github.com/smelt-go/smelt/tokenizer"
 )
 
@@ -115,19 +115,19 @@ func openModel(dir string) (fidelity.Model, *tokenizer.Tokenizer, func() error, 
 	d, err := mlx.Open(dir)
 	switch {
 	case err == nil:
-		m, err := reference.New(d.Float32(), d.Config())
+		m, err := decoder.New(d.Float32(), d.Config())
 		if err != nil {
 			return nil, nil, nil, errors.Join(fmt.Errorf("%s: %w", dir, err), d.Close())
 		}
-		return fidelity.Checkpoint(m), tok, d.Close, nil
+		return fidelity.Decoder(m), tok, d.Close, nil
 	case !errors.Is(err, mlx.ErrNotQuantized):
 		return nil, nil, nil, err
 	}
-	m, err := reference.Open(dir)
+	m, err := decoder.Open(dir)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return fidelity.Checkpoint(m), tok, m.Close, nil
+	return fidelity.Decoder(m), tok, m.Close, nil
 }
 
 // printFidelity prints what was measured.

@@ -10,10 +10,12 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/smelt-go/smelt/calibration"
 	"github.com/smelt-go/smelt/checkpoint"
 	"github.com/smelt-go/smelt/conversion"
 	"github.com/smelt-go/smelt/mlx"
 	"github.com/smelt-go/smelt/quant"
+	"github.com/smelt-go/smelt/tokenizer"
 )
 
 // recipeFlags choose a recipe; at most one of the three ways.
@@ -28,6 +30,7 @@ func (s *session) quantizeCommand() *cobra.Command {
 	var (
 		o                           mlx.Options
 		r                           recipeFlags
+		cal                         calibrationFlags
 		head                        drafterFlags
 		out, dt                     string
 		asJSON, printRecipe, decode bool
@@ -84,6 +87,9 @@ are the same, and the weights are closer to the original.`,
 				return usageError{err}
 			}
 			o.Recipe = recipe
+			if o.Calibration, err = cal.load(args[0], recipe); err != nil {
+				return err
+			}
 			if head.on {
 				return s.quantizeDrafter(cmd, &head, args[0], out, o, asJSON)
 			}
@@ -112,7 +118,10 @@ are the same, and the weights are closer to the original.`,
 	f.IntVar(&r.bits, "bits", 4, "bits of affine codes: 2, 3, 4, 5, 6 or 8")
 	f.IntVar(&r.group, "group-size", 64, "weights that share a scale and a bias: 32, 64 or 128")
 	f.StringVar(&r.mode, "mode", "affine", "format: affine, mxfp4, mxfp8 or nvfp4")
-	f.StringVar(&r.method, "method", "", "how codes are found: rtn (the bits of mlx) or refit (less error)")
+	f.StringVar(&r.method, "method", "", "how codes are found: rtn (the bits of mlx), refit (less error), and with a calibration feedback or best")
+	f.StringVar(&cal.file, "calibration", "", "text `FILE` to calibrate on: plain text, or JSON lines of domain and text")
+	f.IntVar(&cal.windows, "calibration-windows", calibration.DefaultWindows, "how many windows of 512 tokens to calibrate on")
+	f.Float64Var(&cal.correction, "correction", mlx.DefaultCorrection, "part of the drift of its inputs that a layer makes up for, with --method best: 0 to 1")
 	f.StringVar(&r.rounding, "rounding", "", "variant of affine: cpu or metal, which differ in about 0.2 % of codes")
 	f.BoolVar(&r.keep, "keep-indivisible", false, "keep weights whose columns are no multiple of the group size")
 	f.StringVar(&dt, "dtype", "", "cast weights to bf16, f16 or f32 first (default: torch_dtype of config.json)")
@@ -124,8 +133,54 @@ are the same, and the weights are closer to the original.`,
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	completeDirs(cmd)
 	completeValues(cmd, map[string][]string{"preset": quant.Presets(), "mode": {"affine", "mxfp4", "mxfp8", "nvfp4"},
-		"method": {"rtn", "refit"}, "rounding": {"cpu", "metal"}, "dtype": {"bf16", "f16", "f32"}})
+		"method": methodNames(), "rounding": {"cpu", "metal"}, "dtype": {"bf16", "f16", "f32"}})
 	return cmd
+}
+
+// calibrationFlags say what to calibrate on.
+type calibrationFlags struct {
+	file       string
+	windows    int
+	correction float64
+}
+
+// load makes windows for the model in dir; nil if there is no calibration.
+func (c *calibrationFlags) load(dir string, r *quant.Recipe) (*mlx.Calibration, error) {
+	if c.file == "" {
+		methods := []quant.Method{r.Default.Method}
+		for _, rule := range r.Rules {
+			methods = append(methods, rule.Method)
+		}
+		for _, m := range methods {
+			if m.Calibrated() {
+				return nil, usagef("--method %s learns from a text: give one with --calibration FILE (a few hundred kB of what the model is for; plain text, or JSON lines of domain and text)", m)
+			}
+		}
+		return nil, nil
+	}
+	if c.correction < 0 || c.correction > 1 || c.windows < 1 {
+		return nil, usagef("--correction %g --calibration-windows %d: want 0 to 1, and at least 1 window", c.correction, c.windows)
+	}
+	tok, err := tokenizer.Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	texts, err := calibration.ReadTexts(c.file)
+	if err != nil {
+		return nil, err
+	}
+	windows, err := calibration.Windows(tok, texts, calibration.DefaultWindow, c.windows)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.file, err)
+	}
+	return &mlx.Calibration{Windows: windows, Correction: c.correction}, nil
+}
+
+func methodNames() (names []string) {
+	for _, m := range quant.Methods {
+		names = append(names, string(m))
+	}
+	return names
 }
 
 // recipe is what the flags say about the model in dir.
@@ -241,15 +296,23 @@ func parseFloatType(s string) (checkpoint.DType, error) {
 
 // printQuantization sums a quantization up for eyes.
 func (s *session) printQuantization(r *mlx.Report, src, out string, took time.Duration) {
-	t := newTable(table.Row{"class", "format", "tensors", "parameters", "size", "bits/weight", "relative MSE"}, 3, 4, 5, 6, 7)
+	t := newTable(table.Row{"class", "format", "tensors", "parameters", "size", "bits/weight", "relative MSE", "output error", "of rtn"}, 3, 4, 5, 6, 7, 8, 9)
+	var fallbacks int64
 	for _, c := range r.Classes {
-		mse := ""
+		mse, own, rtn := "", "", ""
+		if c.OutputError != nil {
+			own, rtn = fmt.Sprintf("%.3e", *c.OutputError), fmt.Sprintf("%.3e", *c.OutputRTN)
+			fallbacks += c.Fallbacks
+		}
 		if c.RelativeMSE != nil {
 			mse = fmt.Sprintf("%.3e", *c.RelativeMSE)
 		}
-		t.AppendRow(table.Row{c.Class, c.Format, c.Tensors, commas(c.Parameters), megabytes(c.Bytes), fmt.Sprintf("%.3f", c.BPW), mse})
+		t.AppendRow(table.Row{c.Class, c.Format, c.Tensors, commas(c.Parameters), megabytes(c.Bytes), fmt.Sprintf("%.3f", c.BPW), mse, own, rtn})
 	}
-	t.AppendRow(table.Row{"all", "", len(r.Modules), commas(r.Parameters), megabytes(r.Bytes), fmt.Sprintf("%.3f", r.BPW), ""})
+	t.AppendRow(table.Row{"all", "", len(r.Modules), commas(r.Parameters), megabytes(r.Bytes), fmt.Sprintf("%.3f", r.BPW), "", "", ""})
 	s.printTable(t)
+	if fallbacks > 0 {
+		fmt.Fprintf(s.stdout, "%s kept as rtn makes them, which was better\n", plural(int(fallbacks), "row"))
+	}
 	fmt.Fprintf(s.stdout, "\n%s: %s at %.3f bits per weight, everything counted, in %s (%.1f s)\n", out, src, r.BPW, plural(r.Shards, "file"), took.Seconds())
 }
