@@ -65,11 +65,11 @@ func mulRows[W Weight](tiles *dotTiles[W], f *panelForms, dst []float32, ldd int
 		mulGeneric(dst, ldd, x, ldx, t, w, ldw, n, k)
 		return
 	}
-	if f.takes(t, n, k) {
+	var z W
+	if f.takes(t, n, k, int(unsafe.Sizeof(z))) {
 		mulPanels(f, dst, ldd, x, ldx, t, w, ldw, n, k)
 		return
 	}
-	var z W
 	block := max(blockBytes/(k*int(unsafe.Sizeof(z)))&^7, 8)
 	var tail *tails[W]
 	if k%lanes != 0 {

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"math"
 	"math/bits"
 	"sync"
 	"unsafe"
@@ -25,19 +26,30 @@ type panelForms struct {
 	group   int           // rows that pack takes at once
 	packF32 func(dst *float32, step, res int, rows **float32, blocks int)
 	packF16 func(dst *float32, step, res int, rows **uint16, blocks int)
+	// The shortest rows for which panels are faster, by elements of w.
+	fromF32, fromF16 int
 }
 
 // slot is the number of elements of the largest tile.
 func (f *panelForms) slot() int { return f.most * f.cols }
 
-// takes says that a product is faster with panels.
-func (f *panelForms) takes(t, n, k int) bool {
-	return f != nil && t >= panelLeastRows && t > f.most && k >= panelLeastK && n >= f.cols
+// takes says that a product is faster with panels: with rows so long that the
+// tiles of the other form, which read whole rows, leave the first cache level.
+func (f *panelForms) takes(t, n, k, size int) bool {
+	if f == nil || t < panelLeastRows || n < f.cols {
+		return false
+	}
+	least := f.fromF32
+	if size == 2 {
+		least = f.fromF16
+	}
+	return k >= least
 }
 
 const (
-	panelLeastRows = 16
-	panelLeastK    = 128
+	panelLeastRows = 32
+	// never is longer than any row.
+	never = math.MaxInt
 	// panelRows bounds the rows of x that are packed at once.
 	panelRows = 512
 	// panelTiles is how many tiles use a lane of a panel of w, in the first

@@ -8,6 +8,7 @@ var panelAVX512 = panelForms{
 	},
 	packF32: packF32AVX512,
 	packF16: packF16AVX512,
+	fromF32: 1536, fromF16: never,
 }
 
 var panelAVX2 = panelForms{
@@ -15,4 +16,5 @@ var panelAVX2 = panelForms{
 	tiles:   [15]panelTile{3: panel3AVX2, 4: panel4AVX2, 5: panel5AVX2, 6: panel6AVX2},
 	packF32: packF32AVX2,
 	packF16: packF16AVX2,
+	fromF32: 768, fromF16: 3072,
 }

@@ -3,7 +3,8 @@ package kernel
 // Packing is done in Go.
 var panelNEON = panelForms{
 	most: 6, cols: 16, group: 1,
-	tiles: [15]panelTile{3: panel3NEON, 4: panel4NEON, 5: panel5NEON, 6: panel6NEON},
+	tiles:   [15]panelTile{3: panel3NEON, 4: panel4NEON, 5: panel5NEON, 6: panel6NEON},
+	fromF32: 768, fromF16: 3072,
 }
 
 //go:noescape
