@@ -105,3 +105,7 @@ func (s *Source) identify(c *chunking.Contract, fingerprint string) error {
 	c.Source.Conversion = hex.EncodeToString(sum[:])
 	return nil
 }
+
+// Fingerprint is the hash that Convert notes as smelt.source: two checkpoints
+// that give one are the same model.
+func (s *Source) Fingerprint(ctx context.Context) (string, error) { return s.fingerprint(ctx) }

@@ -8,6 +8,7 @@ import (
 	"github.com/smelt-go/smelt/chunking"
 	"github.com/smelt-go/smelt/mil"
 	"github.com/smelt-go/smelt/mlpackage"
+	"github.com/smelt-go/smelt/models"
 )
 
 // half is a short way to write an fp16 type.
@@ -282,6 +283,42 @@ var ruleCases = []struct {
 	{rule: "tried-one-stateful-program", build: func(b *mil.Builder) { counter(b, 2, 8, 32) }, after: func(s *subject) {
 		s.chunks[0].layers = 20
 	}},
+	{rule: "tried-one-program", build: clean, after: declared(0, chunking.KVTensor)},
+	{rule: "tried-two-programs", build: clean, after: declared(0, chunking.KVTensor, 15)},
+	{rule: "tried-thick-first-program", build: clean, after: declared(15, chunking.KVTensor, 15, 25)},
+	{rule: "tried-states-and-rows", build: clean, after: declared(0, chunking.KVState, 8, 25)},
+	{rule: "tried-many-prefills", build: clean, after: declared(0, chunking.KVTensor, 8, 25)},
+	{rule: "tried-argmax-and-topk", build: clean, after: declared(0, chunking.KVTensor, 8, 25)},
+}
+
+// declared gives a subject the contract of a model of 35 layers, cut after some
+// of them. own layers have keys of their own, 0: all.
+func declared(own int, kv string, cuts ...int) func(*subject) {
+	return func(s *subject) {
+		c := &chunking.Contract{KV: kv, Model: chunking.ModelInfo{Layers: 35, Vocab: 262144}}
+		for l := range 35 {
+			if own > 0 {
+				c.Model.KVSource = append(c.Model.KVSource, min(l, own-1))
+			}
+		}
+		if own > 0 {
+			c.PerLayer = &chunking.PerLayer{Dim: 256}
+		}
+		var fns []chunking.Function
+		for _, n := range []int{1, 32, 64, 128} {
+			f := chunking.Function{Kind: chunking.Prefill, T: n, Outputs: []chunking.Port{{Role: models.TokenID}, {Role: models.TopIDs}}}
+			if n == 1 {
+				f.Kind = chunking.Decode
+			}
+			fns = append(fns, f)
+		}
+		first := 0
+		for _, last := range append(cuts, 35) {
+			c.Chunks = append(c.Chunks, chunking.Chunk{First: first, Last: last, Functions: fns})
+			first = last
+		}
+		s.contract = c
+	}
 }
 
 // addConst adds a vector that holds x among harmless values.

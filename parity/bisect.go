@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/smelt-go/smelt/runtime"
 )
@@ -23,20 +24,49 @@ type Finding struct {
 	MaxAbs   Num    `json:"max_abs"`
 	Before   Num    `json:"relative_l2_before"`
 	Previous string `json:"intermediate_before,omitempty"`
-	Hint     string `json:"hint,omitempty"`
+	// Change says how the values differ, where that has a simple form; Scope
+	// which layers it begins with.
+	Change string `json:"change,omitempty"`
+	Scope  string `json:"scope,omitempty"`
+	Hint   string `json:"hint,omitempty"`
 }
 
 // String is one line for people.
 func (f *Finding) String() string {
-	s := fmt.Sprintf("%s %s: first difference at %s, position %d (%s mode): relative error %s, allowed %s, largest |Δ| %s",
-		f.Chunk, f.Function, f.Site, f.Position, f.Mode, short(float64(f.Relative)), short(float64(f.Limit)), short(float64(f.MaxAbs)))
+	var at []string
+	for _, x := range []string{f.Chunk, f.Function} {
+		if x != "" {
+			at = append(at, x)
+		}
+	}
+	s := strings.Join(at, " ")
+	if f.Site != "" {
+		s = strings.TrimPrefix(s+": first difference at "+f.Site, ": ")
+	}
+	if f.Position >= 0 {
+		s += fmt.Sprintf(", position %d", f.Position)
+	}
+	if f.Mode != "" {
+		s += fmt.Sprintf(" (%s mode)", f.Mode)
+	}
+	if f.Relative != 0 {
+		s += fmt.Sprintf(": relative error %s, allowed %s", short(float64(f.Relative)), short(float64(f.Limit)))
+	}
+	if f.MaxAbs != 0 {
+		s += fmt.Sprintf(", largest |Δ| %s", short(float64(f.MaxAbs)))
+	}
+	for _, x := range []string{f.Change, f.Scope} {
+		if x != "" {
+			s += "; " + x
+		}
+	}
 	if f.Previous != "" {
 		s += fmt.Sprintf("; %s before it %s", f.Previous, short(float64(f.Before)))
 	}
 	if f.Hint != "" {
 		s += "; " + f.Hint
 	}
-	return s
+	return strings.TrimPrefix(s, ", ")
 }
 
 // siteLimit bounds the relative deviation of an intermediate. In fp32 mode it
@@ -100,6 +130,7 @@ func (s *Subject) bisect(ctx context.Context, sus *suspect) (*Finding, error) {
 func (s *Subject) first(want, got siteRows, where map[string]place, mode runtime.Mode) *Finding {
 	limit := s.siteLimit(mode)
 	before, previous := Num(0), ""
+	clean := map[string][]int{} // layers whose site of a kind is right
 	for _, site := range sites(s.Contract.Model.Layers) {
 		d, ok := deviation(site.Name, want[site.Name], got[site.Name])
 		if !ok {
@@ -107,14 +138,47 @@ func (s *Subject) first(want, got siteRows, where map[string]place, mode runtime
 		}
 		if float64(d.Relative) <= limit {
 			before, previous = d.Relative, site.Name
+			clean[siteKind(site.Name)] = append(clean[siteKind(site.Name)], site.Layer)
 			continue
 		}
 		at := where[site.Name]
 		return &Finding{Chunk: at.chunk, Function: at.function, Layer: site.Layer, Site: site.Name, Mode: mode.String(),
 			Position: firstBeyond(want[site.Name], got[site.Name], limit), Relative: d.Relative, Limit: Num(limit),
-			MaxAbs: d.MaxAbs, Before: before, Previous: previous, Hint: hints[siteKind(site.Name)]}
+			MaxAbs: d.MaxAbs, Before: before, Previous: previous, Hint: hints[siteKind(site.Name)],
+			Change: s.changeOf(site, want[site.Name], got[site.Name], limit), Scope: s.scopeOf(site.Layer, clean[siteKind(site.Name)])}
 	}
 	return nil
+}
+
+// scopeOf says what the layers before, whose site is right, tell about the one
+// that is not.
+func (s *Subject) scopeOf(layer int, clean []int) string {
+	if layer < 0 || layer >= s.Contract.Model.Layers {
+		return ""
+	}
+	kind, other := "full", "sliding"
+	if s.sliding(layer) {
+		kind, other = other, kind
+	}
+	same := slices.ContainsFunc(clean, func(l int) bool { return s.sliding(l) == s.sliding(layer) })
+	lends := s.borrows(layer)
+	switch {
+	case lends && slices.ContainsFunc(clean, func(l int) bool { return s.borrows(l) == lends }):
+		return "not in all layers that borrow keys"
+	case lends:
+		return "the first " + kind + " layer that borrows keys"
+	case same:
+		return "not in the " + kind + " layers before"
+	case len(clean) > 0:
+		return "the first " + kind + " layer; " + other + " ones before are right"
+	}
+	return "the first layer"
+}
+
+// borrows reports whether a layer reads the keys of another one.
+func (s *Subject) borrows(layer int) bool {
+	src := s.Contract.Model.KVSource
+	return layer < len(src) && src[layer] != layer
 }
 
 // siteKind is a site without its layer.
@@ -127,24 +191,34 @@ func siteKind(name string) string {
 
 // hints say what usually makes a site the first to differ.
 var hints = map[string]string{
-	"embed":          "look at the embedding table, its scale and the token ids the host feeds",
-	"attn_norm":      "look at the norm's gain (w or 1+w) and epsilon, and at the hidden_states handed between chunks",
-	"q_proj":         "look at the weight and bias of q_proj",
-	"k_proj":         "look at the weight and bias of k_proj",
-	"q":              "look at RoPE (theta, frequencies, pairing of halves, row of the position) and the q norm",
-	"k":              "look at RoPE (theta, frequencies, pairing of halves, row of the position) and the k norm",
-	"v":              "look at the weight and bias of v_proj",
-	"attn_ctx":       "look at the mask, the window, the cache slots, the scale of q·k and the order of grouped heads",
-	"attn_out":       "look at the weight of o_proj",
-	"post_attn_norm": "look at the gain of the norm after attention",
-	"resid_mid":      "look at the residual sum and its scale",
-	"mlp_norm":       "look at the gain of the norm before the MLP",
-	"mlp_gate":       "look at the weight of gate_proj",
-	"mlp_up":         "look at the weight of up_proj",
-	"mlp_act":        "look at the activation function",
-	"mlp_out":        "look at the weight of down_proj",
-	"post_mlp_norm":  "look at the gain of the norm after the MLP",
-	"out":            "look at the residual sum and its scale",
-	"final_norm":     "look at the gain of the final norm",
-	"logits":         "look at the head: tied or not, its rows, the softcap",
+	"embed":               "look at the embedding table, its scale and the token ids the host feeds",
+	"attn_norm":           "look at the norm's gain (w or 1+w) and epsilon, and at the hidden_states handed between chunks",
+	"q_proj":              "look at the weight and bias of q_proj",
+	"k_proj":              "look at the weight and bias of k_proj",
+	"q":                   "look at RoPE (theta, frequencies, pairing of halves, row of the position) and the q norm",
+	"k":                   "look at RoPE (theta, frequencies, pairing of halves, row of the position) and the k norm",
+	"v_proj":              "look at the weight and bias of v_proj",
+	"v":                   "look at the v norm, which has no gain",
+	"attn_ctx":            "look at the mask, the window, the cache slots, the scale of q·k and the order of grouped heads",
+	"attn_out":            "look at the weight of o_proj",
+	"post_attn_norm":      "look at the gain of the norm after attention",
+	"resid_mid":           "look at the residual sum and its scale",
+	"mlp_norm":            "look at the gain of the norm before the MLP",
+	"mlp_gate":            "look at the weight of gate_proj",
+	"mlp_up":              "look at the weight of up_proj",
+	"mlp_act":             "look at the activation function",
+	"mlp_out":             "look at the weight of down_proj",
+	"post_mlp_norm":       "look at the gain of the norm after the MLP",
+	"out":                 "look at the residual sum and its scale",
+	"per_layer_token":     "look at the per-layer table, its scale √P and the token ids the host feeds",
+	"per_layer_projected": "look at per_layer_model_projection, its scale and its norm",
+	"per_layer_inputs":    "look at the factor 1/√2 of the sum of both parts",
+	"resid_mlp":           "look at the residual sum and its scale",
+	"ple_gate":            "look at the weight of per_layer_input_gate",
+	"ple_act":             "look at the activation of the per-layer gate and the layer's part of the per-layer inputs",
+	"ple_out":             "look at the weight of per_layer_projection",
+	"post_ple_norm":       "look at the gain of the norm after the per-layer projection",
+	"resid_ple":           "look at the residual sum and its scale",
+	"final_norm":          "look at the gain of the final norm",
+	"logits":              "look at the head: tied or not, its rows, the softcap",
 }

@@ -55,7 +55,15 @@ func ExampleGates() {
 		fmt.Println(g.ID)
 	}
 	// Output:
+	// manifest
 	// contract
+	// source
+	// app
+	// tokenizer
+	// recording
+	// weights
+	// codes
+	// index
 	// finite
 	// logits.fp32.decode
 	// logits.fp32.prefill
@@ -64,9 +72,12 @@ func ExampleGates() {
 	// logits.typed.prefill
 	// logits.typed.verify
 	// layers
+	// hidden
 	// token
+	// positions
 	// window
 	// drafts
 	// kv
 	// functions
+	// ladder
 }

@@ -19,16 +19,17 @@ type Gate struct {
 }
 
 // Gates lists all gates in the order in which they run: what explains others
-// comes first.
+// comes first. Those up to index look at files, the others run the bundle.
 func Gates() []Gate {
-	gates := []Gate{contractGate(), finiteGate()}
+	gates := []Gate{manifestGate(), contractGate(), sourceGate(), appGate(), tokenizerGate(), recordingGate(), weightsGate(), codesGate(),
+		indexGate(), finiteGate()}
 	for _, via := range []Via{ViaDecode, ViaPrefill, ViaVerify} {
 		gates = append(gates, logitsGate(runtime.FP32, via))
 	}
 	for _, via := range []Via{ViaDecode, ViaPrefill, ViaVerify} {
 		gates = append(gates, logitsGate(runtime.Typed, via))
 	}
-	return append(gates, hiddenGate(), tokenGate(), windowGate(), draftsGate(), kvGate(), functionsGate())
+	return append(gates, hiddenGate(), taggedGate(), tokenGate(), positionsGate(), windowGate(), draftsGate(), kvGate(), functionsGate(), ladderGate())
 }
 
 // Status is the verdict of one gate.
@@ -49,8 +50,13 @@ type Result struct {
 	Reason  string   `json:"reason,omitempty"` // of a failure or of a skip
 	Numbers []Number `json:"numbers,omitempty"`
 	Flips   []Flip   `json:"flips,omitempty"` // at most ten
+	// Symptom is what a gate without bisection saw, in a few words that do not
+	// depend on the model.
+	Symptom string   `json:"symptom,omitempty"`
 	Finding *Finding `json:"finding,omitempty"`
-	Seconds float64  `json:"-"`
+	// Cause is the fault of the catalog that looks most like this failure.
+	Cause   *Cause  `json:"likeliest_cause,omitempty"`
+	Seconds float64 `json:"-"`
 
 	suspect *suspect // where bisection should look
 }
@@ -94,6 +100,21 @@ func (r *Result) atMost(name string, v, limit float64) {
 	if !(v <= limit) {
 		r.fail("%s is %s, at most %s allowed", name, short(v), short(limit))
 	}
+}
+
+// symptom notes what is wrong in the words of the catalog; the first stays.
+func (r *Result) symptom(s string) {
+	if r.Symptom == "" {
+		r.Symptom = s
+	}
+}
+
+// failAt makes the gate fail at a position.
+func (r *Result) failAt(position int, format string, args ...any) {
+	if r.Status != Fail && r.Finding == nil {
+		r.Finding = &Finding{Layer: -1, Position: position}
+	}
+	r.fail(format, args...)
 }
 
 // fail makes the gate fail; the first reason stays.

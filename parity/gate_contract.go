@@ -7,8 +7,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/smelt-go/smelt/chunking"
+	"github.com/smelt-go/smelt/mil"
 	"github.com/smelt-go/smelt/mlpackage"
 	"github.com/smelt-go/smelt/models"
 	"github.com/smelt-go/smelt/parity/reference"
@@ -27,6 +29,8 @@ func contractGate() Gate {
 				if _, err := s.Engine(mode); missing(err) {
 					return nil, err
 				} else if err != nil {
+					s.broken = true
+					res.symptom(openSymptom(err))
 					res.fail("%v", err)
 					return res, nil
 				}
@@ -37,7 +41,11 @@ func contractGate() Gate {
 					return nil, err
 				}
 				if foreign != "" {
+					res.symptom("foreign layer")
 					res.fail("%s", foreign)
+					if res.Finding == nil {
+						res.Finding = &Finding{Chunk: ch.Name, Layer: ch.First, Position: -1}
+					}
 				}
 			}
 			functions := 0
@@ -51,9 +59,14 @@ func contractGate() Gate {
 				return res, nil
 			}
 			for _, d := range disagreements(s.Contract, s.Config) {
-				res.fail("%s", d)
+				res.symptom(d.symptom)
+				res.fail("%s", d.text)
 			}
-			if s.Reference != nil && fmt.Sprint(s.Reference.Config()) != fmt.Sprint(*s.Config) {
+			if err := s.epsilons(res); err != nil {
+				return nil, err
+			}
+			if s.Original != nil && fmt.Sprint(s.Original.Config()) != fmt.Sprint(*s.Config) {
+				res.symptom("other config.json")
 				res.fail("config.json of the checkpoint differs from the one in the bundle (another model's checkpoint?)")
 			}
 			return res, nil
@@ -84,12 +97,31 @@ func foreignLayer(path string, ch chunking.Chunk) (string, error) {
 	return "", nil
 }
 
+// openSymptom says in a few words why a bundle cannot be opened.
+func openSymptom(err error) string {
+	text := err.Error()
+	for _, x := range []struct{ part, symptom string }{
+		{"was converted from", "other stamp"}, {"disagrees with", "ports differ"}, {chunking.ManifestFile, "manifest"}, {chunking.ContractFile, "contract"},
+	} {
+		if strings.Contains(text, x.part) {
+			return x.symptom
+		}
+	}
+	return "unreadable"
+}
+
+// disagreement is one number of the contract that config.json does not imply.
+type disagreement struct{ symptom, text string }
+
 // disagreements lists where the contract says something else than config.json.
-func disagreements(c *chunking.Contract, want *reference.Config) []string {
-	var out []string
+func disagreements(c *chunking.Contract, want *reference.Config) []disagreement {
+	var out []disagreement
+	say := func(symptom, format string, args ...any) {
+		out = append(out, disagreement{symptom, "contract: " + fmt.Sprintf(format, args...)})
+	}
 	differ := func(what string, got, want any) {
 		if fmt.Sprint(got) != fmt.Sprint(want) {
-			out = append(out, fmt.Sprintf("contract: %s is %v, config.json implies %v", what, got, want))
+			say(what, "%s is %v, config.json implies %v", what, got, want)
 		}
 	}
 	m := c.Model
@@ -100,11 +132,11 @@ func disagreements(c *chunking.Contract, want *reference.Config) []string {
 	differ("num_key_value_heads", m.KVHeads, want.KVHeads)
 	differ("head_dim", m.HeadDim, want.HeadDim)
 	if c.Context > want.MaxPositions {
-		out = append(out, fmt.Sprintf("contract: context %d exceeds max_position_embeddings %d", c.Context, want.MaxPositions))
+		say("context", "context %d exceeds max_position_embeddings %d", c.Context, want.MaxPositions)
 	}
 	for i, k := range m.Kinds {
 		if i < len(want.Kinds) && (k == models.Sliding) != (want.Kinds[i] == reference.SlidingAttention) {
-			out = append(out, fmt.Sprintf("contract: layer %d is %s, config.json implies %s", i, k, want.Kinds[i]))
+			say("layer kinds", "layer %d is %s, config.json implies %s", i, k, want.Kinds[i])
 		}
 	}
 	for _, kind := range []models.Kind{models.Full, models.Sliding} {
@@ -113,7 +145,7 @@ func disagreements(c *chunking.Contract, want *reference.Config) []string {
 		}
 		a, ok := c.Attention[kind]
 		if !ok {
-			out = append(out, fmt.Sprintf("contract: attention %s is missing", kind))
+			say("attention", "attention %s is missing", kind)
 			continue
 		}
 		rope, window, heads, dim := want.FullRope, 0, want.FullKVHeads, want.FullHeadDim
@@ -125,26 +157,75 @@ func disagreements(c *chunking.Contract, want *reference.Config) []string {
 		differ(fmt.Sprintf("head_dim of %s layers", kind), a.HeadDim, dim)
 		freq := rope.Frequencies(a.HeadDim)
 		if i := ropeDiffers(a.InvFreq, freq); i >= 0 {
-			out = append(out, fmt.Sprintf("contract: RoPE of %s layers: frequency %d is %g, config.json implies %g (theta %g)",
-				kind, i, a.InvFreq[i], freq[i], rope.Theta))
+			symptom := fmt.Sprintf("RoPE of %s layers", kind)
+			if freq[i] == 0 {
+				symptom += ": tail turns"
+			}
+			say(symptom, "RoPE of %s layers: frequency %d is %g, config.json implies %g (theta %g)",
+				kind, i, a.InvFreq[i], freq[i], rope.Theta)
 		}
 	}
 	scale := float64(want.EmbedScale) * c.ResidualScale
 	if math.Abs(c.Embedding.Scale-scale) > 1e-6*scale {
-		out = append(out, fmt.Sprintf("contract: embedding scale is %g, config.json and the residual scale imply %g", c.Embedding.Scale, scale))
+		say("embedding scale", "embedding scale is %g, config.json and the residual scale imply %g", c.Embedding.Scale, scale)
 	}
 	for i, source := range want.KVSource {
 		if got := m.KVSource; i < len(got) && got[i] != source || got == nil && source != i {
-			out = append(out, fmt.Sprintf("contract: layer %d does not read the keys and values of layer %d, as config.json implies", i, source))
+			say("key and value sources", "layer %d does not read the keys and values of layer %d, as config.json implies", i, source)
 		}
 	}
 	if p := c.PerLayer; p != nil {
 		differ("the width of per-layer embeddings", p.Dim, want.PerLayer.Width)
+		if s := float64(want.PerLayer.TokenScale); math.Abs(p.Scale-s) > 1e-6*s {
+			say("per-layer scale", "the per-layer table's scale is %g, config.json implies %g", p.Scale, s)
+		}
 	}
 	if c.Mask.Blocked > -1e3 {
-		out = append(out, fmt.Sprintf("contract: mask value %g does not block (want -1000 or less)", c.Mask.Blocked))
+		say("mask value", "mask value %g does not block (want -1000 or less)", c.Mask.Blocked)
 	}
 	return out
+}
+
+// epsilons compares the epsilon of every norm in the graphs with config.json's.
+// Norms of the residual stream have that times the square of its scale, as far
+// as fp16 can tell.
+func (s *Subject) epsilons(res *Result) error {
+	pkgs, err := s.packages()
+	if err != nil {
+		return err
+	}
+	eps, scale := s.Config.NormEps, s.Contract.ResidualScale
+	count := 0
+	for i, p := range pkgs {
+		for _, name := range p.Program.Names() {
+			for _, o := range p.Program.Functions[name].Body.Ops {
+				v := o.In("epsilon")
+				if o.Kind != "layer_norm" || v == nil || v.Const == nil {
+					continue
+				}
+				x, err := mil.ConstFloats(v.Const)
+				if err != nil || len(x) != 1 {
+					continue
+				}
+				count++
+				// fp16 has steps of 6e-8 here.
+				near := func(want float64) bool { return math.Abs(x[0]-want) <= 0.02*want+1.2e-7 }
+				if x[0] > 0 && (near(eps) || near(eps*scale*scale)) {
+					continue
+				}
+				if x[0] == 0 && eps*scale*scale < 1.2e-7 && scale != 1 {
+					continue
+				}
+				res.symptom("epsilon")
+				res.fail("%s %s: the epsilon of %s is %g, config.json says %g", s.Contract.Chunks[i].Name, name, o.Name, x[0], eps)
+				if res.Finding == nil {
+					res.Finding = &Finding{Chunk: s.Contract.Chunks[i].Name, Function: name, Layer: layerOf(o.Name), Site: o.Name, Position: -1}
+				}
+			}
+		}
+	}
+	res.note("norms", float64(count))
+	return nil
 }
 
 // ropeDiffers is the first frequency that is not the one wanted, or -1.

@@ -53,6 +53,14 @@ func draftsGate() Gate {
 						for i := range t + 1 {
 							if diff := rowDiffers(want[i], got[i]); diff != "" {
 								res.fail("verify at position %d: row %d changes when the drafts after row %d change: %s", p, i, t, diff)
+								if res.Finding == nil {
+									if res.Finding, err = s.bisectDrafts(h, block, b, i); err != nil {
+										return nil, err
+									}
+									if res.Finding == nil {
+										res.Finding = &Finding{Function: string(ViaVerify), Layer: -1, Position: p + i}
+									}
+								}
 							}
 						}
 						rows += t + 1

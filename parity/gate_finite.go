@@ -50,6 +50,7 @@ func finiteGate() Gate {
 			}
 			if w.bad != "" {
 				res.fail("%s", w.bad)
+				res.Finding = w.badAt
 			}
 			res.note("values", float64(w.values))
 			res.note("largest", w.peak)
@@ -75,6 +76,7 @@ type extremes struct {
 	values  int
 	peak    float64
 	at, bad string
+	badAt   *Finding
 }
 
 func (e *extremes) look(pos int, ch *chunking.Chunk, f *chunking.Function, name string, t *runtime.Tensor) {
@@ -87,6 +89,11 @@ func (e *extremes) look(pos int, ch *chunking.Chunk, f *chunking.Function, name 
 			return
 		}
 		e.bad = fmt.Sprintf("%s %s: %s is %v in the call at position %d", ch.Name, f.Name, name, t.F[i], pos)
+		e.badAt = &Finding{Chunk: ch.Name, Function: f.Name, Layer: layerOf(name), Site: name, Position: pos,
+			Hint: "look at the scale of the residual stream and at what is squared or summed in fp16"}
+		if site, ok := siteOf(ch, f, name); ok {
+			e.badAt.Site = site
+		}
 		return
 	}
 	// Masked scores are as large as the mask by design.

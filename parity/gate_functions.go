@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/smelt-go/smelt/engine"
-	"github.com/smelt-go/smelt/parity/reference"
 	"github.com/smelt-go/smelt/runtime"
 )
 
@@ -38,17 +38,24 @@ type agreement struct {
 	want    []Position
 	tol     Tolerance
 	maxAbs  float64
-	size    float64 // largest |logit|
 	rows    int
 	worst   string
 	flips   int
 	flipped string
+	first   *step // the first row that is wrong
 }
 
-func (a *agreement) row(what string, row engine.Row) {
+// step is one row of the mixed walk.
+type step struct {
+	via      string
+	position int
+}
+
+// row compares one row of the mixed walk.
+func (a *agreement) row(what string, row engine.Row) error {
 	p := row.Position
 	if p >= len(a.want) {
-		return
+		return nil
 	}
 	want := &a.want[p]
 	a.rows++
@@ -60,6 +67,7 @@ func (a *agreement) row(what string, row engine.Row) {
 			m = math.Abs(float64(row.TokenLogit) - float64(want.Top[0].Logit))
 		}
 		if !(m <= a.tol.Margin) {
+			a.suspect(what, p)
 			if a.flips++; a.flipped == "" {
 				a.flipped = fmt.Sprintf("%s at position %d chose token %d, prefill %d by a margin of %s", what, p, row.Token, want.Argmax, short(m))
 			}
@@ -78,25 +86,19 @@ func (a *agreement) row(what string, row engine.Row) {
 			worst = math.Max(worst, math.Abs(float64(t.Logit)-float64(row.Logits[t.ID])))
 		}
 	}
+	if !(worst <= a.tol.MaxAbs) {
+		a.suspect(what, p)
+	}
 	if !(worst <= a.maxAbs) && a.maxAbs == a.maxAbs {
 		a.maxAbs, a.worst = worst, fmt.Sprintf("%s at position %d", what, p)
 	}
+	return nil
 }
 
-// verify compares a block without committing it.
-func (a *agreement) verify(h Host, s *Subject, ids []int32, K int) error {
-	p := h.Pos()
-	if !s.has(ViaVerify) {
-		return nil
+func (a *agreement) suspect(via string, position int) {
+	if a.first == nil {
+		a.first = &step{via, position}
 	}
-	b, err := h.Verify(ids[p:min(p+K, len(ids))])
-	if err != nil {
-		return err
-	}
-	for _, row := range b.Rows() {
-		a.row("verify", row)
-	}
-	return nil
 }
 
 // agree runs both walks in one mode.
@@ -104,44 +106,51 @@ func (s *Subject) agree(ctx context.Context, res *Result, mode runtime.Mode) err
 	K := max(1, largest(s.Contract, ViaVerify))
 	sweep := s.sweep(1)
 	last := sweep[len(sweep)-1]
-	ids := s.extended(last + 1)
-	rowsFit := len(ids)*s.Contract.Model.Vocab <= rowBudget
-
-	straight, err := s.Host(mode)
+	walk, err := s.straight(ctx, mode)
 	if err != nil {
 		return err
 	}
-	a := &agreement{}
-	var m Metrics
-	err = feed(ctx, straight, s.Contract, s.quickest(), ids, func(row engine.Row) error {
-		s.progress(fmt.Sprintf("functions, %s: straight", mode), row.Position+1, len(ids))
-		a.want = append(a.want, m.reduce(row, rowsFit))
-		a.size = math.Max(a.size, math.Max(math.Abs(float64(row.TokenLogit)), maxAbs(row.Logits)))
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	a.tol = s.between(a.size, mode)
+	ids := walk.ids
+	a := &agreement{want: slices.Clone(walk.rows), tol: s.between(walk.size, mode)}
 	for p, rec := 0, s.longest(); p < min(len(a.want), len(rec.IDs)); p++ {
 		if w := &a.want[p]; len(w.Top) < 2 {
 			w.margin = rec.Positions[p].Margin()
 		}
 	}
-
-	if mode == s.sharp() {
-		if err := s.beyond(ctx, res, a, ids, sweep, mode); err != nil {
-			return err
-		}
-	}
-
 	h, err := s.Host(mode)
 	if err != nil {
 		return err
 	}
+	if err := s.mixed(h, ids, sweep, K, a.row); err != nil {
+		return err
+	}
+	prefix := mode.String() + " "
+	res.note(prefix+"rows", float64(a.rows))
+	res.note(prefix+"last_position", float64(last))
+	if walk.problem != "" {
+		res.fail("%s", walk.problem)
+	}
+	res.atMost(prefix+"flips_beyond_noise", float64(a.flips), 0)
+	if a.flips > 0 {
+		res.Reason = a.flipped
+	}
+	res.atMost(prefix+"max_abs_dlogit", a.maxAbs, a.tol.MaxAbs)
+	if !(a.maxAbs <= a.tol.MaxAbs) {
+		res.Reason = fmt.Sprintf("%s differs from straight prefill by %s, at most %s allowed", a.worst, short(a.maxAbs), short(a.tol.MaxAbs))
+	}
+	if f := a.first; f != nil && res.Finding == nil {
+		res.symptom(f.via)
+		res.Finding, err = s.bisectStep(ctx, mode, ids, sweep, f)
+	}
+	return err
+}
+
+// mixed walks the sweep in odd steps: prefill to the next position, then
+// verify and decode, which take turns in being the first.
+func (s *Subject) mixed(h Host, ids []int32, sweep []int, K int, row func(what string, r engine.Row) error) error {
 	for i, p := range sweep {
-		s.progress(fmt.Sprintf("functions, %s: sweep", mode), i+1, len(sweep))
-		each := func(row engine.Row) error { a.row("prefill from an odd offset", row); return nil }
+		s.progress("functions: sweep", i+1, len(sweep))
+		each := func(r engine.Row) error { return row("prefill", r) }
 		if p > h.Pos() {
 			if _, err := h.Prefill(ids[h.Pos():p], each); err != nil {
 				return err
@@ -150,15 +159,29 @@ func (s *Subject) agree(ctx context.Context, res *Result, mode runtime.Mode) err
 		if p < h.Pos() {
 			continue
 		}
-		// Verify and decode take turns in being the first after prefill.
 		steps := []func() error{
-			func() error { return a.verify(h, s, ids, K) },
 			func() error {
-				row, err := h.Decode(ids[h.Pos()])
-				if err == nil {
-					a.row("decode", row)
+				if !s.has(ViaVerify) {
+					return nil
 				}
-				return err
+				at := h.Pos()
+				b, err := h.Verify(ids[at:min(at+K, len(ids))])
+				if err != nil {
+					return err
+				}
+				for _, r := range b.Rows() {
+					if err := row("verify", r); err != nil {
+						return err
+					}
+				}
+				return nil
+			},
+			func() error {
+				r, err := h.Decode(ids[h.Pos()])
+				if err != nil {
+					return err
+				}
+				return row("decode", r)
 			},
 		}
 		for j := range steps {
@@ -170,49 +193,6 @@ func (s *Subject) agree(ctx context.Context, res *Result, mode runtime.Mode) err
 			}
 		}
 	}
-	prefix := mode.String() + " "
-	res.note(prefix+"rows", float64(a.rows))
-	res.note(prefix+"last_position", float64(last))
-	if m.Problem != "" {
-		res.fail("%s", m.Problem)
-	}
-	res.atMost(prefix+"flips_beyond_noise", float64(a.flips), 0)
-	if a.flips > 0 {
-		res.Reason = a.flipped
-	}
-	res.atMost(prefix+"max_abs_dlogit", a.maxAbs, a.tol.MaxAbs)
-	if !(a.maxAbs <= a.tol.MaxAbs) {
-		res.Reason = fmt.Sprintf("%s differs from straight prefill by %s, at most %s allowed", a.worst, short(a.maxAbs), short(a.tol.MaxAbs))
-	}
-	return nil
-}
-
-// beyond compares the positions of the sweep that lie past the recording with
-// the reference decoder. Large bundles leave it out: their recordings are
-// long.
-func (s *Subject) beyond(ctx context.Context, res *Result, a *agreement, ids []int32, sweep []int, mode runtime.Mode) error {
-	rec := s.longest()
-	var positions []int
-	for _, p := range sweep {
-		if p >= len(rec.IDs) && p < len(a.want) && a.want[p].Row != nil {
-			positions = append(positions, p)
-		}
-	}
-	if s.Reference == nil || s.large || len(positions) == 0 {
-		return nil
-	}
-	want, err := s.Reference.Forward(ctx, ids, reference.Options{Head: true, Positions: positions})
-	if err != nil {
-		return err
-	}
-	worst := 0.0
-	for i, p := range positions {
-		if d := maxAbsDiff(want.Logits.Row(i), a.want[p].Row); !(d <= worst) && worst == worst {
-			worst = d
-		}
-	}
-	res.note("positions_beyond_the_recording", float64(len(positions)))
-	res.atMost("max_abs_dlogit beyond the recording", worst, s.tolerance(rec, mode).MaxAbs)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/smelt-go/smelt/engine"
 	"github.com/smelt-go/smelt/runtime"
@@ -23,7 +24,11 @@ func kvGate() Gate {
 			if w := s.window(); w > 2 && w+8 <= s.Contract.Context {
 				starts = append(starts, w-2)
 			}
-			k := &speculation{s: s, mode: mode, tail: 6}
+			limit := 2e-3
+			if mode == runtime.Typed && s.Contract.Compute != "fp32" {
+				limit = s.siteLimit(mode)
+			}
+			k := &speculation{s: s, mode: mode, tail: 6, limit: limit}
 			for _, p := range starts {
 				if p+1+2*max(1, largest(s.Contract, ViaVerify))+k.tail > s.Contract.Context {
 					continue
@@ -31,23 +36,28 @@ func kvGate() Gate {
 				if err := k.compare(ctx, p); err != nil {
 					return nil, err
 				}
+				if k.problem != "" {
+					break
+				}
 			}
 			if k.caches == 0 {
 				return &Result{Status: Skip, Reason: "the context is too short"}, nil
 			}
-			limit := 2e-3
-			if mode == runtime.Typed && s.Contract.Compute != "fp32" {
-				limit = s.siteLimit(mode)
-			}
 			res.note("caches", float64(k.caches))
+			if k.problem != "" {
+				res.symptom("positions")
+				res.fail("%s", k.problem)
+				return res, nil
+			}
 			res.atMost("kv relative_l2", k.worst, limit)
 			if !(k.worst <= limit) {
 				res.Reason = fmt.Sprintf("%s: relative error %s, at most %s allowed", k.where, short(k.worst), short(limit))
 			}
 			tol := s.between(k.size, mode)
 			res.atMost("max_abs_dlogit", k.maxAbs, tol.MaxAbs)
-			if k.problem != "" {
-				res.fail("%s", k.problem)
+			if res.Status == Fail {
+				res.Finding = k.at
+				res.symptom(k.phase)
 			}
 			return res, nil
 		},
@@ -63,9 +73,24 @@ type speculation struct {
 	caches  int // compared
 	worst   float64
 	where   string
+	at      *Finding // the first cache that differs
+	limit   float64
 	maxAbs  float64
 	size    float64
 	problem string
+	phase   string // after what the first cache differed
+}
+
+func (k *speculation) finding(layer int, what string, d Deviation) *Finding {
+	f := &Finding{Layer: layer, Position: d.Position, Mode: k.mode.String(), Site: fmt.Sprintf("layers.%d.%s", layer, what[:1]),
+		Relative: d.Relative, Limit: Num(k.limit), MaxAbs: d.MaxAbs, Function: "commit",
+		Hint: "look at what is committed, to which slots, and at what rejected drafts leave behind"}
+	for _, ch := range k.s.Contract.Chunks {
+		if layer >= ch.First && layer < ch.Last {
+			f.Chunk = ch.Name
+		}
+	}
+	return f
 }
 
 // compare does it from position p on.
@@ -215,6 +240,10 @@ func (k *speculation) cache(what string, a, b Host) error {
 				d, ok := deviation("", want, got)
 				if ok && !(float64(d.Relative) <= k.worst) && k.worst == k.worst {
 					k.worst = float64(d.Relative)
+					if k.at == nil && !(k.worst <= k.limit) {
+						k.phase = strings.SplitN(what, " at ", 2)[0]
+						k.at = k.finding(layer, c.name, d)
+					}
 					k.where = fmt.Sprintf("%s: %s of layer %d, head %d, position %d", what, c.name, layer, h, d.Position)
 				}
 			}

@@ -44,6 +44,11 @@ func logitsGate(mode runtime.Mode, via Via) Gate {
 					prefix = fmt.Sprintf("prompt %d: ", i+1)
 				}
 				r.judge(res, prefix)
+				if res.Status == Fail && r.off > 2 && r.late == r.off && res.Finding == nil {
+					res.symptom("rows of the token before")
+					res.Finding = &Finding{Chunk: s.Contract.Chunks[len(s.Contract.Chunks)-1].Name, Function: string(via), Layer: s.Contract.Model.Layers,
+						Site: "logits", Mode: mode.String(), Position: r.worst, Change: "row of the token before", Hint: "look at which row the host takes for which token"}
+				}
 				if res.Status == Fail && res.suspect == nil {
 					res.suspect = &suspect{rec, mode, via, r.worst}
 				}
@@ -97,7 +102,7 @@ func (r *run) judge(res *Result, prefix string) {
 func hiddenGate() Gate {
 	return Gate{
 		ID:     "layers",
-		Proves: "the residual stream after every layer is the reference's, so no two mistakes cancel",
+		Proves: "the residual stream after every layer, and what enters beside it, is the reference's, so no two mistakes cancel",
 		Skip: func(s *Subject) string {
 			if s.Reference == nil && len(s.longest().Hidden) == 0 {
 				return "the recording has no hidden states and no checkpoint was given"
@@ -123,7 +128,7 @@ func hiddenGate() Gate {
 			limit := s.siteLimit(mode)
 			compared := 0
 			for _, site := range sites(s.Contract.Model.Layers) {
-				if k := siteKind(site.Name); k != "out" && k != "embed" && k != "final_norm" {
+				if k := siteKind(site.Name); k != "out" && k != "embed" && k != "final_norm" && k != "per_layer_inputs" {
 					continue
 				}
 				d, ok := deviation(site.Name, want[site.Name], got[site.Name])
@@ -171,7 +176,12 @@ func tokenGate() Gate {
 				}
 				rows += r.TokenHeads
 				if r.TokenHead != "" {
+					res.symptom("not the largest")
 					res.fail("%s: %s", via, r.TokenHead)
+					if res.Finding == nil {
+						res.Finding = &Finding{Chunk: s.Contract.Chunks[len(s.Contract.Chunks)-1].Name, Function: string(via),
+							Layer: s.Contract.Model.Layers, Site: "token_id", Position: r.tokenHeadAt, Mode: mode.String()}
+					}
 				}
 			}
 			res.note("rows", float64(rows))

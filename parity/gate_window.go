@@ -33,7 +33,9 @@ func windowGate() Gate {
 				return &Result{Status: Skip, Reason: "the graph has no attention probabilities of the expected name (layers_N_probs)"}, nil
 			}
 			if w.problem != "" {
+				res.symptom(w.kind)
 				res.fail("%s", w.problem)
+				res.Finding = w.at
 			}
 			res.note("queries", float64(w.queries))
 			res.note("window", float64(s.window()))
@@ -47,6 +49,8 @@ type visibility struct {
 	s       *Subject
 	queries int
 	problem string
+	kind    string // of the problem, for the catalog
+	at      *Finding
 }
 
 // walk watches blocks of tokens around the places where caches fill and wrap.
@@ -81,7 +85,7 @@ func (v *visibility) walk(ctx context.Context, via Via) error {
 		}
 		var real int
 		h.Watch(Watcher{Values: func(ch *chunking.Chunk, f *chunking.Function, name string, t *runtime.Tensor) {
-			v.look(h.Pos(), real, f, name, t)
+			v.look(h.Pos(), real, ch, f, name, t)
 		}})
 		real = p + count
 		if err := feed(ctx, h, s.Contract, via, ids[p:], func(engine.Row) error { return nil }); err != nil {
@@ -95,7 +99,7 @@ var probsValue = regexp.MustCompile(`^layers_(\d+)_probs$`)
 
 // look checks the weights of one layer: [...,T,S+T], or [...,heads,S+1] if
 // the function takes one token. Queries at positions ≥ end are padding.
-func (v *visibility) look(pos, end int, f *chunking.Function, name string, t *runtime.Tensor) {
+func (v *visibility) look(pos, end int, ch *chunking.Chunk, f *chunking.Function, name string, t *runtime.Tensor) {
 	m := probsValue.FindStringSubmatch(name)
 	if m == nil || v.problem != "" {
 		return
@@ -104,6 +108,11 @@ func (v *visibility) look(pos, end int, f *chunking.Function, name string, t *ru
 	if layer >= len(v.s.Contract.Model.Kinds) {
 		return
 	}
+	fail := func(q int, kind, format string, args ...any) {
+		v.problem, v.kind = fmt.Sprintf(format, args...), kind
+		v.at = &Finding{Chunk: ch.Name, Function: f.Name, Layer: layer, Site: fmt.Sprintf("layers.%d.probs", layer), Position: pos + q,
+			Mode: v.s.sharp().String(), Hint: hints["attn_ctx"]}
+	}
 	a := v.s.Contract.Attention[v.s.Contract.Model.Kinds[layer]]
 	width := a.Slots + f.T
 	merged := v.s.Contract.KV == chunking.KVCoreMLLLM
@@ -111,7 +120,7 @@ func (v *visibility) look(pos, end int, f *chunking.Function, name string, t *ru
 		width = a.Slots // the call's tokens are in the cache
 	}
 	if t.Shape[len(t.Shape)-1] != width {
-		v.problem = fmt.Sprintf("%s: layer %d has weights %v, want %d columns", f.Name, layer, t.Shape, width)
+		fail(0, "columns", "%s: layer %d has weights %v, want %d columns", f.Name, layer, t.Shape, width)
 		return
 	}
 	for q := range f.T {
@@ -135,12 +144,12 @@ func (v *visibility) look(pos, end int, f *chunking.Function, name string, t *ru
 					p = pos + f.T - width + col
 				}
 				if p < 0 {
-					v.problem = fmt.Sprintf("%s: layer %d at position %d attends to column %d, which is empty", f.Name, layer, pos+q, col)
+					fail(q, "empty slot", "%s: layer %d at position %d attends to column %d, which is empty", f.Name, layer, pos+q, col)
 					return
 				}
 			} else if col < a.Slots {
 				if p = held(a, col, pos); p < 0 {
-					v.problem = fmt.Sprintf("%s: layer %d at position %d attends to cache slot %d, which is empty", f.Name, layer, pos+q, col)
+					fail(q, "empty slot", "%s: layer %d at position %d attends to cache slot %d, which is empty", f.Name, layer, pos+q, col)
 					return
 				}
 			}
@@ -152,7 +161,18 @@ func (v *visibility) look(pos, end int, f *chunking.Function, name string, t *ru
 			first = max(0, pos+q-w+1)
 		}
 		if want := pos + q - first + 1; len(seen) != want || seen[0] != first || seen[len(seen)-1] != pos+q {
-			v.problem = fmt.Sprintf("%s: layer %d at position %d attends to %d keys, %s; want %d, from %d to itself",
+			kind := "other keys"
+			switch {
+			case len(seen) > 0 && seen[len(seen)-1] > pos+q:
+				kind = "keys behind it"
+			case len(seen) == want+1:
+				kind = "one key more"
+			case len(seen) == want-1:
+				kind = "one key less"
+			case len(seen) > want:
+				kind = "more keys"
+			}
+			fail(q, kind, "%s: layer %d at position %d attends to %d keys, %s; want %d, from %d to itself",
 				f.Name, layer, pos+q, len(seen), fromTo(seen), want, first)
 			return
 		}

@@ -1,16 +1,20 @@
 package parity
 
-import "math"
+import (
+	"math"
+
+	"github.com/smelt-go/smelt/internal/kernel"
+)
 
 // logSumExp is log Σ exp(x), in float64.
 func logSumExp(row []float32) float64 {
-	top := math.Inf(-1)
-	for _, v := range row {
-		top = math.Max(top, float64(v))
-	}
+	top := float64(kernel.Max(row))
 	var sum float64
 	for _, v := range row {
-		sum += math.Exp(float64(v) - top)
+		// What is left out is less than the last place of the sum.
+		if d := float64(v) - top; !(d < -60) {
+			sum += math.Exp(d)
+		}
 	}
 	return top + math.Log(sum)
 }
@@ -21,6 +25,9 @@ func klDivergence(want, got []float32, wantLSE, gotLSE float64) float64 {
 	var kl float64
 	for i, w := range want {
 		logP := float64(w) - wantLSE
+		if logP < -60 {
+			continue // less than the last place of the sum
+		}
 		if p := math.Exp(logP); p > 0 {
 			kl += p * (logP - (float64(got[i]) - gotLSE))
 		}
@@ -67,11 +74,7 @@ func finite(x []float32) int {
 }
 
 func maxAbs(x []float32) float64 {
-	var peak float64
-	for _, v := range x {
-		peak = math.Max(peak, math.Abs(float64(v)))
-	}
-	return peak
+	return float64(math.Float32frombits(kernel.MaxBits(x)))
 }
 
 // Flip is a position where the bundle chose another token than the reference.
@@ -98,7 +101,10 @@ type Metrics struct {
 	Ref, Ppl   float64 // perplexity of the sequence by the reference and by the bundle
 	Problem    string  // the first result that is wrong whatever the reference says: NaN, infinity
 	TokenHead  string  // first disagreement of token head and logits
+	Wrapped    string  // first token that is off by a multiple of 65,536
 	TokenHeads int     // rows where both were compared
+
+	tokenHeadAt, wrappedAt int
 
 	nll, refNLL   float64
 	nllN, overlap int

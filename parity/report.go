@@ -21,6 +21,8 @@ type Report struct {
 	Noise        Num       `json:"fp16_noise"` // null if unknown
 	Pass         bool      `json:"pass"`
 	Gates        []*Result `json:"gates"`
+
+	window int
 }
 
 // Failed lists the IDs of the gates that failed.
@@ -81,6 +83,9 @@ func (r *Report) WriteText(w io.Writer) error {
 			fmt.Fprintf(&b, "FAIL %s: %s\n     it proves: %s\n", g.ID, g.Reason, g.Proves)
 			if g.Finding != nil {
 				fmt.Fprintf(&b, "     %s\n", g.Finding)
+			}
+			if g.Cause != nil {
+				fmt.Fprintf(&b, "     %s\n", g.Cause)
 			}
 		case g.Status == Pass && g.Reason != "":
 			fmt.Fprintf(&b, "%s: %s\n", g.ID, g.Reason)

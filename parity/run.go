@@ -94,6 +94,7 @@ type run struct {
 	positions []Position
 	first     int // first position that is beyond tolerance, or -1
 	worst     int // the position to look at: where logits are farthest off, else first
+	off, late int // rows that are off, and of these those that are the token before's
 }
 
 type runKey struct {
@@ -144,6 +145,12 @@ func (r *run) take(rec *Recording, row engine.Row) error {
 	if r.first < 0 && bad {
 		r.first = t
 	}
+	if before := max(t-1, 0); row.Logits != nil && rec.keeps(t) && maxAbsDiff(rec.Positions[t].Row, row.Logits) > r.tol.MaxAbs {
+		r.off++
+		if t > 0 && rec.keeps(before) && maxAbsDiff(rec.Positions[before].Row, row.Logits) <= r.tol.MaxAbs {
+			r.late++
+		}
+	}
 	r.positions = append(r.positions, p)
 	return nil
 }
@@ -153,6 +160,8 @@ func (r *run) take(rec *Recording, row engine.Row) error {
 func (m *Metrics) reduce(row engine.Row, keep bool) Position {
 	if len(row.TopIDs) > 0 && row.TopIDs[0] != row.Token && m.TokenHead == "" {
 		m.TokenHead = fmt.Sprintf("after position %d token_id is %d, the first of top_ids is %d", row.Position, row.Token, row.TopIDs[0])
+		m.tokenHeadAt = row.Position
+		m.wrap(row.Position, row.TopIDs[0], row.Token)
 	}
 	if row.Logits == nil {
 		if v := row.TokenLogit; v-v != 0 && m.Problem == "" {
@@ -170,9 +179,11 @@ func (m *Metrics) reduce(row engine.Row, keep bool) Position {
 	}
 	p := positionOf(row.Logits, keep)
 	m.TokenHeads++
+	m.wrap(row.Position, row.Token, p.Top[0].ID)
 	if best := p.Top[0]; (row.Token != best.ID || row.TokenLogit != best.Logit) && m.TokenHead == "" {
 		m.TokenHead = fmt.Sprintf("after position %d token_id is %d (%s), the largest logit is %d (%s)",
 			row.Position, row.Token, short(float64(row.TokenLogit)), best.ID, short(float64(best.Logit)))
+		m.tokenHeadAt = row.Position
 	}
 	return p
 }

@@ -14,12 +14,14 @@ import (
 // layerSites are the comparable intermediates of a layer, in order of
 // computation, under the names of parity/reference.
 var layerSites = []string{
-	"attn_norm", "q_proj", "k_proj", "q", "k", "v", "attn_ctx", "attn_out", "post_attn_norm", "resid_mid",
-	"mlp_norm", "mlp_gate", "mlp_up", "mlp_act", "mlp_out", "post_mlp_norm", "out",
+	"attn_norm", "q_proj", "k_proj", "v_proj", "q", "k", "v", "attn_ctx", "attn_out", "post_attn_norm", "resid_mid",
+	"mlp_norm", "mlp_gate", "mlp_up", "mlp_act", "mlp_out", "post_mlp_norm", "resid_mlp",
+	"ple_gate", "ple_act", "ple_out", "post_ple_norm", "resid_ple", "out",
 }
 
 // graphNames are the names under which a graph has a site, where they differ.
-var graphNames = map[string]string{"v": "v_t", "attn_ctx": "mix_flat", "mlp_gate": "gate", "mlp_up": "up"}
+var graphNames = map[string]string{"v": "v_t", "attn_ctx": "mix_flat", "mlp_gate": "gate", "mlp_up": "up",
+	"ple_act": "ple_gated", "ple_out": "ple_proj", "post_ple_norm": "ple_out"}
 
 // Site is a named intermediate, comparable between a graph and the reference.
 type Site struct {
@@ -30,7 +32,7 @@ type Site struct {
 
 // sites lists the sites of a model with the given number of layers.
 func sites(layers int) []Site {
-	out := []Site{{"embed", -1, 0}}
+	out := []Site{{"embed", -1, 0}, {"per_layer_token", -1, 1}, {"per_layer_projected", -1, 2}, {"per_layer_inputs", -1, 3}}
 	for l := range layers {
 		for _, s := range layerSites {
 			out = append(out, Site{fmt.Sprintf("layers.%d.%s", l, s), l, len(out)})
@@ -57,6 +59,8 @@ func siteOf(ch *chunking.Chunk, f *chunking.Function, value string) (name string
 			return "final_norm", true
 		case p.Role == models.HiddenOut:
 			return fmt.Sprintf("layers.%d.out", ch.Last-1), true
+		case p.Role == models.PerLayerOut:
+			return "per_layer_inputs", true
 		case p.Role == models.NewKeys && len(p.Layers) == 1:
 			return fmt.Sprintf("layers.%d.k", p.Layers[0]), true
 		case p.Role == models.NewValues && len(p.Layers) == 1:
@@ -64,8 +68,11 @@ func siteOf(ch *chunking.Chunk, f *chunking.Function, value string) (name string
 		}
 		return "", false
 	}
-	if value == "embed" || value == "final_norm" {
+	switch value {
+	case "embed", "final_norm", "per_layer_inputs":
 		return value, true
+	case "per_layer_proj_flat":
+		return "per_layer_projected", true
 	}
 	m := layerValue.FindStringSubmatch(value)
 	if m == nil {
@@ -98,7 +105,7 @@ func scaleOf(c *chunking.Contract, sandwich bool, name string) float32 {
 	}
 	scaled := []string{"embed", "resid_mid", "out", "attn_out", "mlp_out"}
 	if sandwich {
-		scaled = []string{"embed", "resid_mid", "out", "post_attn_norm", "post_mlp_norm"}
+		scaled = []string{"embed", "resid_mid", "resid_mlp", "resid_ple", "out", "post_attn_norm", "post_mlp_norm", "post_ple_norm"}
 	}
 	if slices.Contains(scaled, site) {
 		return float32(c.ResidualScale)

@@ -8,8 +8,10 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/smelt-go/smelt/checkpoint"
 	"github.com/smelt-go/smelt/chunking"
 	"github.com/smelt-go/smelt/engine"
+	"github.com/smelt-go/smelt/mlpackage"
 	"github.com/smelt-go/smelt/models"
 	"github.com/smelt-go/smelt/parity/reference"
 	"github.com/smelt-go/smelt/runtime"
@@ -29,7 +31,9 @@ type Subject struct {
 	Contract   *chunking.Contract
 	Recordings []*Recording
 	// Reference recomputes what a recording lacks; nil without a checkpoint.
-	Reference *reference.Model
+	// Where the bundle compresses weights it computes with what these decode
+	// to; Original computes with the checkpoint as it is.
+	Reference, Original *reference.Model
 	// Config is what config.json in the bundle says, read independently of
 	// the converter; nil with ConfigErr set if that is impossible.
 	Config    *reference.Config
@@ -40,6 +44,13 @@ type Subject struct {
 	engines map[runtime.Mode]*engine.Engine
 	runs    map[runKey]*run
 	traces  map[traceKey]siteRows
+	walks   map[runtime.Mode]*straightWalk
+	pkgs    []*mlpackage.Package
+	source  checkpoint.Source // the checkpoint's tensors, nil without one
+	codes   *decodedSource    // nil if no weights are compressed
+	golden  *Recording        // as read, nil without one
+	closers []func() error
+	broken  bool // the contract gate could not open it
 }
 
 // largeWeights is the size of the chunks' weights from which on gates measure
@@ -53,7 +64,7 @@ func openSubject(dir string, opts Options) (*Subject, error) {
 		return nil, err
 	}
 	s := &Subject{Dir: dir, Contract: c, opts: opts, engines: map[runtime.Mode]*engine.Engine{},
-		runs: map[runKey]*run{}, traces: map[traceKey]siteRows{}}
+		runs: map[runKey]*run{}, traces: map[traceKey]siteRows{}, walks: map[runtime.Mode]*straightWalk{}}
 	config, err := os.ReadFile(filepath.Join(dir, chunking.HFDir, "config.json"))
 	if err == nil {
 		var parsed reference.Config
@@ -84,9 +95,16 @@ func (s *Subject) Close() error {
 		errs = append(errs, e.Close())
 	}
 	s.engines = map[runtime.Mode]*engine.Engine{}
-	if s.Reference != nil {
-		errs = append(errs, s.Reference.Close())
+	if s.Original != nil {
+		errs = append(errs, s.Original.Close())
 	}
+	for _, p := range s.pkgs {
+		errs = append(errs, p.Close())
+	}
+	for _, c := range s.closers {
+		errs = append(errs, c())
+	}
+	s.pkgs, s.closers = nil, nil
 	return errors.Join(errs...)
 }
 

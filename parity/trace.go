@@ -69,41 +69,7 @@ func (s *Subject) graphSites(ctx context.Context, rec *Recording, mode runtime.M
 	if err != nil {
 		return nil, nil, err
 	}
-	out, where := siteRows{}, map[string]place{}
-	sandwich := s.sandwich()
-	keep := func(ch *chunking.Chunk, f *chunking.Function, name string, t *runtime.Tensor) {
-		rows := tokenRows(t, f.T)
-		if rows == nil {
-			return
-		}
-		if out[name] == nil {
-			out[name], where[name] = Rows{}, place{ch.Name, f.Name}
-		}
-		inv := 1 / scaleOf(s.Contract, sandwich, name)
-		for i, row := range rows {
-			p := h.Pos() + i
-			if p < from || p >= to || out[name][p] != nil {
-				continue
-			}
-			r := make([]float32, len(row))
-			for j, v := range row {
-				r[j] = v * inv
-			}
-			out[name][p] = r
-		}
-	}
-	w := Watcher{
-		Values: func(ch *chunking.Chunk, f *chunking.Function, value string, t *runtime.Tensor) {
-			if name, ok := siteOf(ch, f, value); ok {
-				keep(ch, f, name, t)
-			}
-		},
-		Inputs: func(ch *chunking.Chunk, f *chunking.Function, in map[string]*runtime.Tensor) {
-			if p := chunking.Find(f.Inputs, models.HiddenIn, ""); p != nil && ch.First == 0 {
-				keep(ch, f, "embed", in[p.Name])
-			}
-		},
-	}
+	c := s.newCollector(h, from, to)
 	ignore := func(engine.Row) error { return nil }
 	// Functions have a fixed number of rows: start on a boundary of theirs.
 	n := max(1, largest(s.Contract, via))
@@ -113,10 +79,73 @@ func (s *Subject) graphSites(ctx context.Context, rec *Recording, mode runtime.M
 			return nil, nil, err
 		}
 	}
-	h.Watch(w)
+	h.Watch(c.watcher())
 	defer h.Watch(Watcher{})
 	err = feed(ctx, h, s.Contract, via, rec.IDs[start:to], ignore)
-	return out, where, err
+	return c.rows, c.where, err
+}
+
+// collector keeps the sites of calls at positions from ≤ p < to, unscaled.
+type collector struct {
+	s        *Subject
+	h        Host
+	from, to int
+	sandwich bool
+	// anew forgets what earlier calls computed when a call begins.
+	anew  bool
+	rows  siteRows
+	where map[string]place
+}
+
+func (s *Subject) newCollector(h Host, from, to int) *collector {
+	return &collector{s: s, h: h, from: from, to: to, sandwich: s.sandwich(), rows: siteRows{}, where: map[string]place{}}
+}
+
+func (c *collector) keep(ch *chunking.Chunk, f *chunking.Function, name string, t *runtime.Tensor) {
+	rows := tokenRows(t, f.T)
+	if rows == nil {
+		return
+	}
+	if c.rows[name] == nil {
+		c.rows[name], c.where[name] = Rows{}, place{ch.Name, f.Name}
+	}
+	inv := 1 / scaleOf(c.s.Contract, c.sandwich, name)
+	for i, row := range rows {
+		p := c.h.Pos() + i
+		if p < c.from || p >= c.to || c.rows[name][p] != nil {
+			continue
+		}
+		r := make([]float32, len(row))
+		for j, v := range row {
+			r[j] = v * inv
+		}
+		c.rows[name][p] = r
+	}
+}
+
+// watcher collects while calls run.
+func (c *collector) watcher() Watcher {
+	return Watcher{
+		Values: func(ch *chunking.Chunk, f *chunking.Function, value string, t *runtime.Tensor) {
+			if name, ok := siteOf(ch, f, value); ok {
+				c.keep(ch, f, name, t)
+			}
+		},
+		Inputs: func(ch *chunking.Chunk, f *chunking.Function, in map[string]*runtime.Tensor) {
+			if ch.First > 0 {
+				return
+			}
+			if c.anew {
+				c.rows, c.where = siteRows{}, map[string]place{}
+			}
+			if p := chunking.Find(f.Inputs, models.HiddenIn, ""); p != nil {
+				c.keep(ch, f, "embed", in[p.Name])
+			}
+			if p := chunking.Find(f.Inputs, models.PerLayerRaw, ""); p != nil {
+				c.keep(ch, f, "per_layer_token", in[p.Name])
+			}
+		},
+	}
 }
 
 // sandwich reports whether the model normalises what joins the stream.

@@ -27,6 +27,8 @@ func TestBisectionSeesEverySite(t *testing.T) {
 		{"qwen3", conversion.Options{Compute: "fp16", ResidualScale: 0.125, Embed: chunking.EmbedGraph, Chunks: 1}},
 		{"llama-tied", conversion.Options{Compute: "fp32", Chunks: 5, Head: chunking.Head{Logits: true, Hidden: "post"}}},
 		{"llama-tied", conversion.Options{Compute: "fp32", Chunks: 5, Head: chunking.Head{Logits: true, Hidden: "pre"}}},
+		{"gemma4-e2b", conversion.Options{Compute: "fp32", Chunks: 1}},
+		{"gemma4-e4b", conversion.Options{Compute: "fp16", ResidualScale: 0.25, Topology: chunking.Topology4, Head: chunking.Head{Logits: true, Hidden: "post"}}},
 	} {
 		src, err := fixtures.Dir(c.fixture)
 		if err != nil {

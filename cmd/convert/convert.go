@@ -12,6 +12,7 @@ import (
 
 	"github.com/smelt-go/smelt/chunking"
 	"github.com/smelt-go/smelt/conversion"
+	"github.com/smelt-go/smelt/lint"
 )
 
 func (s *session) convertCommand() *cobra.Command {
@@ -40,7 +41,10 @@ Functions share the weights of their package:
   verify:K    K draft tokens; returns their keys and values, commits nothing
 
 The residual stream of some models leaves the range of fp16. convert probes it
-and, where needed, scales it by a power of two, which changes no result.`,
+and, where needed, scales it by a power of two, which changes no result.
+
+What is asked for and has been tried and given up elsewhere is a warning on
+standard error, with what was measured and where that stands.`,
 		Example: s.examples(
 			"convert ./gemma-3-270m -o gemma.bundle",
 			"convert ./Llama-3.2-1B -o llama.bundle --chunks 4 --context 4096",
@@ -86,8 +90,10 @@ and, where needed, scales it by a power of two, which changes no result.`,
 				if err != nil {
 					return err
 				}
+				ledger := lint.Asked(planned(p), o.Quantize)
+				s.advise(ledger)
 				if asJSON {
-					return s.printJSON(p)
+					return s.printAdvised(p, ledger)
 				}
 				s.printPlan(p)
 				return nil
@@ -102,8 +108,10 @@ and, where needed, scales it by a power of two, which changes no result.`,
 			if err != nil {
 				return err
 			}
+			ledger := lint.Asked(rep.Contract(), o.Quantize)
+			s.advise(ledger)
 			if asJSON {
-				return s.printJSON(rep)
+				return s.printAdvised(rep, ledger)
 			}
 			s.printConversion(rep, args[0], out, time.Since(start))
 			return nil

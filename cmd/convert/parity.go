@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +15,9 @@ func (s *session) parityCommand() *cobra.Command {
 	var (
 		o              parity.Options
 		mode, jsonFile string
+		gates          []string
 		force          bool
+		self, list     bool
 	)
 	cmd := &cobra.Command{
 		Use:   "parity BUNDLE (--golden FILE | --checkpoint DIR)",
@@ -27,7 +30,11 @@ to find the culprit.
 
 A different most likely token counts only where the reference prefers its own
 by more than fp16 can blur. A failure is bisected down to chunk, layer and the
-first intermediate that differs.
+first intermediate that differs, and compared with the signatures of known
+faults, to say which of them it looks like.
+
+--list-gates says what every gate proves. --self-test breaks good conversions of
+built-in models on purpose, one fault at a time, and says which gate noticed.
 
 interop/record_pt.py makes a recording from any transformers model.
 
@@ -36,9 +43,27 @@ Exit code 0: every gate passed; 1: a gate failed; 2: no verdict.`,
 			"parity gemma.bundle --checkpoint ./gemma-3-270m",
 			"parity gemma.bundle --golden golden.safetensors --checkpoint ./gemma-3-270m",
 			"parity gemma.bundle --checkpoint ./gemma-3-270m --prompts prompts.txt --json report.json",
-			"parity gemma.bundle --golden golden.safetensors --mode typed --gate logits.typed.decode"),
-		Args: takes(1, 1),
+			"parity gemma.bundle --checkpoint ./gemma-3-270m --gates contract,window,kv",
+			"parity --self-test"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if self || list {
+				return takes(0, 0)(cmd, args)
+			}
+			return takes(1, 1)(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case list:
+				return s.printGates(jsonFile)
+			case self:
+				return s.selfTest(cmd.Context(), jsonFile, force)
+			}
+			if o.Gates = gates; slices.Contains(gates, "all") {
+				if len(gates) > 1 {
+					return usagef("parity: --gates all and single gates exclude each other")
+				}
+				o.Gates = nil
+			}
 			if o.Golden == "" && o.Checkpoint == "" {
 				return usagef("parity: give something to compare with: --golden FILE or --checkpoint DIR")
 			}
@@ -75,7 +100,11 @@ Exit code 0: every gate passed; 1: a gate failed; 2: no verdict.`,
 	f.StringVar(&o.Checkpoint, "checkpoint", "", "Hugging Face `DIR` that the bundle was made from")
 	f.StringVar(&o.Prompts, "prompts", "", "text `FILE` with a prompt a line, for --checkpoint")
 	f.StringVar(&mode, "mode", "", "run in this arithmetic only: typed or fp32 (default both)")
-	f.StringSliceVar(&o.Gates, "gate", nil, "ask this gate only, by `ID` (repeatable)")
+	f.StringSliceVar(&gates, "gates", nil, "ask these gates only, by `ID`; all is the default")
+	f.StringSliceVar(&gates, "gate", nil, "another spelling of --gates")
+	_ = f.MarkHidden("gate")
+	f.BoolVar(&list, "list-gates", false, "say what every gate proves, and do nothing")
+	f.BoolVar(&self, "self-test", false, "inject every fault of the catalog into conversions of built-in models")
 	f.BoolVar(&o.StopAtFailure, "stop", false, "stop at the first gate that fails")
 	f.StringVar(&jsonFile, "json", "", "write the report as JSON to `FILE`; - means standard output, instead of the table")
 	f.BoolVar(&force, "force", false, "replace an existing file")
@@ -86,7 +115,7 @@ Exit code 0: every gate passed; 1: a gate failed; 2: no verdict.`,
 	for _, g := range parity.Gates() {
 		ids = append(ids, g.ID)
 	}
-	completeValues(cmd, map[string][]string{"mode": {"typed", "fp32"}, "gate": ids})
+	completeValues(cmd, map[string][]string{"mode": {"typed", "fp32"}, "gates": append(ids, "all")})
 	return cmd
 }
 

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,7 +20,7 @@ func artifactFaults() []Fault {
 	return []Fault{
 		{
 			Name: "blobs-swapped", Family: Artifact, Gates: anyLogits, Sites: []string{"mlp_gate"},
-			What: "gate_proj and up_proj of layer 1, of one shape, are swapped",
+			What: "gate_proj and up_proj of layer 1, of one shape, are swapped", Cause: "two weights of one shape are swapped",
 			files: func(b *bundle) error {
 				return b.inLayer(1, func(f *function) error {
 					g, err := f.op(name(1, "gate"))
@@ -39,10 +40,11 @@ func artifactFaults() []Fault {
 		{
 			Name: "byte-flipped", Family: Artifact, Gates: append(slices.Clone(anyLogits), "finite"), Sites: []string{"attn_out"},
 			What:  "one byte of o_proj of layer 1 is damaged in the weight file",
+			Cause: "a square matrix is stored transposed, or its weight is damaged",
 			files: flipByte,
 		},
 		{
-			Name: "chunks-swapped", Family: Artifact, Gates: []string{"contract"},
+			Name: "chunks-swapped", Family: Artifact, Gates: []string{"contract"}, Says: "holds layer", Form: formMany,
 			What:    "two chunks of one interface are swapped on disk",
 			Applies: func(c *chunking.Contract) bool { _, _, ok := twins(c); return ok },
 			files: func(b *bundle) error {
@@ -57,29 +59,101 @@ func artifactFaults() []Fault {
 			},
 		},
 		{
-			Name: "embedding-rows-shifted", Family: Artifact, Gates: anyLogits, Sites: []string{"embed"},
+			Name: "embedding-rows-shifted", Family: Artifact, Gates: tied, Sites: []string{"embed", "logits"},
 			What:    "the embedding table is shifted by one row",
-			Applies: func(c *chunking.Contract) bool { return c.Embedding.Mode == chunking.EmbedSidecar },
-			files:   shiftRows,
-		},
-		{
-			Name: "other-config", Family: Artifact, Gates: []string{"contract"},
-			What: "hf/config.json belongs to a variant with another head count",
+			Applies: sidecar, Cause: "the embedding table is another one than the head's",
 			files: func(b *bundle) error {
-				path := filepath.Join(b.dir, chunking.HFDir, "config.json")
-				data, err := os.ReadFile(path)
-				if err != nil {
-					return err
-				}
-				was := fmt.Sprintf(`"num_attention_heads": %d`, b.contract.Model.Heads)
-				if !strings.Contains(string(data), was) {
-					return fmt.Errorf("faults: config.json has no %s", was)
-				}
-				is := fmt.Sprintf(`"num_attention_heads": %d`, 2*b.contract.Model.Heads)
-				return os.WriteFile(path, []byte(strings.Replace(string(data), was, is, 1)), 0o644)
+				return b.sidecar(func(row int, data []byte) []byte {
+					return append(slices.Clone(data[len(data)-row:]), data[:len(data)-row]...)
+				})
 			},
 		},
+		{
+			Name: "table-of-another-checkpoint", Family: Artifact, Gates: tied, Sites: []string{"embed", "logits"},
+			What:    "embeddings come from another fine-tune than the chunks",
+			Applies: sidecar, Cause: "the embedding table is another one than the head's",
+			files: func(b *bundle) error {
+				return b.sidecar(func(_ int, data []byte) []byte {
+					for i := 1; i < len(data); i += 2 { // high bytes of bf16
+						data[i] ^= byte(i>>1) & 1
+					}
+					return data
+				})
+			},
+		},
+		{
+			Name: "other-config", Family: Artifact, Gates: []string{"contract"}, Says: "num_attention_heads",
+			What: "hf/config.json belongs to a variant with another head count",
+			files: func(b *bundle) error {
+				return b.editJSON(filepath.Join(b.dir, chunking.HFDir, "config.json"), func(c map[string]any) { c["num_attention_heads"] = 2 * b.contract.Model.Heads })
+			},
+		},
+		{
+			Name: "stamp-missing", Family: Artifact, Gates: []string{"source"}, Says: "metadata",
+			What:  "a chunk does not say which checkpoint it comes from",
+			files: func(b *bundle) error { return b.metadata(b.last(), map[string]string{chunking.MetaSource: ""}) },
+		},
+		{
+			Name: "foreign-chunk", Family: Artifact, Gates: []string{"contract"}, Says: "another checkpoint",
+			What: "a chunk comes from another fine-tune of the model",
+			files: func(b *bundle) error {
+				return b.metadata(b.last(), map[string]string{chunking.MetaSource: strings.Repeat("5a", 32)})
+			},
+		},
+		{
+			Name: "other-checkpoint", Family: Artifact, Gates: []string{"source"}, Says: "converted from a checkpoint with hash",
+			What: "the bundle was converted from another fine-tune than the checkpoint it is held against",
+			files: func(b *bundle) error {
+				dir, err := b.tuned()
+				b.checkpoint = dir
+				return err
+			},
+		},
+		{
+			Name: "stale-recording", Family: Artifact, Gates: []string{"recording"}, Sites: []string{"logits"},
+			What: "the recording is of an earlier version of the checkpoint",
+			files: func(b *bundle) error {
+				path := b.dir + ".golden.safetensors"
+				b.golden = path
+				return b.rewrite(b.source.Golden, path, "logits", func(x []float32) {
+					for i := range x {
+						x[i] += 0.2 * float32(i%7-3)
+					}
+				})
+			},
+		},
+		{
+			Name: "bos-dropped", Family: Artifact, Gates: []string{"tokenizer"}, Says: "in front", when: tokenizes,
+			What: "the bundle's tokenizer does not put BOS in front",
+			files: func(b *bundle) error {
+				return b.editJSON(filepath.Join(b.dir, chunking.HFDir, "tokenizer.json"), func(c map[string]any) { c["post_processor"] = nil })
+			},
+		},
+		{
+			Name: "wrong-tokenizer", Family: Artifact, Gates: []string{"tokenizer"}, Says: "the first difference", when: tokenizes,
+			What: "the bundle has the tokenizer of another model with as many tokens",
+			files: func(b *bundle) error {
+				return b.editJSON(filepath.Join(b.dir, chunking.HFDir, "tokenizer.json"), func(c map[string]any) {
+					if m, ok := sub(c, "model"); ok {
+						if merges, ok := m["merges"].([]any); ok { // other merges, the same vocabulary
+							m["merges"] = merges[:len(merges)/2]
+						}
+					}
+				})
+			},
+		},
+		{
+			Name: "tokenizer-missing", Family: Artifact, Gates: []string{"tokenizer"}, Says: "has none", when: tokenizes,
+			What:  "the bundle has no tokenizer although the checkpoint has one",
+			files: func(b *bundle) error { return os.Remove(filepath.Join(b.dir, chunking.HFDir, "tokenizer.json")) },
+		},
 	}
+}
+
+// tokenizes reports whether the bundle has a tokenizer.
+func tokenizes(b *bundle) bool {
+	_, err := os.Stat(filepath.Join(b.dir, chunking.HFDir, "tokenizer.json"))
+	return err == nil
 }
 
 // flipByte flips the highest exponent bit of one element of o_proj of layer 1.
@@ -121,8 +195,8 @@ func flipByte(b *bundle) error {
 	return fmt.Errorf("faults: no chunk holds layer 1")
 }
 
-// shiftRows rewrites the sidecar with the last row in front.
-func shiftRows(b *bundle) error {
+// sidecar rewrites the embedding table. row is the length of a row in bytes.
+func (b *bundle) sidecar(change func(row int, data []byte) []byte) error {
 	path := filepath.Join(b.dir, b.contract.Embedding.File)
 	f, err := checkpoint.OpenFile(path)
 	if err != nil {
@@ -137,13 +211,51 @@ func shiftRows(b *bundle) error {
 	if err != nil {
 		return err
 	}
-	row := len(data) / t.Shape()[0]
-	data = append(slices.Clone(data[len(data)-row:]), data[:len(data)-row]...)
-	shifted, err := checkpoint.NewRaw(t.Name(), t.DType(), t.Shape(), data)
+	changed, err := checkpoint.NewRaw(t.Name(), t.DType(), t.Shape(), change(len(data)/t.Shape()[0], slices.Clone(data)))
 	if err != nil {
 		return err
 	}
-	return checkpoint.WriteFile(path, []checkpoint.Tensor{shifted}, nil)
+	return checkpoint.WriteFile(path, []checkpoint.Tensor{changed}, nil)
+}
+
+// rewrite copies a safetensors file, one tensor of it changed.
+func (b *bundle) rewrite(from, to, tensor string, change func([]float32)) error {
+	f, err := checkpoint.OpenFile(from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var out []checkpoint.Tensor
+	for _, n := range f.Names() {
+		t, _ := f.Tensor(n)
+		if n == tensor {
+			x, err := checkpoint.ReadAll(t)
+			if err != nil {
+				return err
+			}
+			change(x)
+			t = checkpoint.NewFloat32(n, t.Shape(), x)
+		}
+		out = append(out, t)
+	}
+	return checkpoint.WriteFile(to, out, nil)
+}
+
+// editJSON changes a JSON object on disk.
+func (b *bundle) editJSON(path string, change func(map[string]any)) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var c map[string]any
+	if err := json.Unmarshal(data, &c); err != nil {
+		return fmt.Errorf("faults: %s: %w", path, err)
+	}
+	change(c)
+	if data, err = json.Marshal(c); err != nil {
+		return err
+	}
+	return os.WriteFile(path, data, 0o644)
 }
 
 // twins finds two chunks whose functions take and return the same.

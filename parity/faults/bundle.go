@@ -2,7 +2,10 @@ package faults
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +20,10 @@ type bundle struct {
 	ctx      context.Context
 	dir      string
 	contract *chunking.Contract
+	form     *form
+	source   *Source
+	// What the gates compare with: changed by faults of these.
+	golden, checkpoint string
 }
 
 // copyBundle copies a bundle to the directory to.
@@ -31,7 +38,7 @@ func copyBundle(ctx context.Context, from, to string) (*bundle, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &bundle{ctx, to, c}, nil
+	return &bundle{ctx: ctx, dir: to, contract: c}, nil
 }
 
 func (b *bundle) writeContract() error {
@@ -60,7 +67,7 @@ func (b *bundle) edit(chunk int, change func(f *function) error) error {
 	}
 	changed := path + ".changed"
 	opts := p.WriteOptions()
-	opts.Force = true
+	opts.Force, opts.NoSync = true, true
 	if _, err := mlpackage.Write(b.ctx, changed, p.Program, opts); err != nil {
 		return err
 	}
@@ -68,6 +75,53 @@ func (b *bundle) edit(chunk int, change func(f *function) error) error {
 		return err
 	}
 	return os.Rename(changed, path)
+}
+
+// restamp makes contract and packages say that they belong together and come
+// from the checkpoint with the given hash.
+func (b *bundle) restamp(source string) error {
+	b.contract.Source.SHA256, b.contract.Source.Conversion = source, ""
+	data, err := b.contract.Marshal()
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(data)
+	b.contract.Source.Conversion = hex.EncodeToString(sum[:])
+	if err := b.writeContract(); err != nil {
+		return err
+	}
+	for i := range b.contract.Chunks {
+		err := b.metadata(i, map[string]string{chunking.MetaSource: source, chunking.MetaConversion: b.contract.Source.Conversion})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// metadata rewrites a package with other metadata; empty values are dropped.
+func (b *bundle) metadata(chunk int, set map[string]string) error {
+	path := b.path(chunk)
+	p, err := mlpackage.Read(path, mlpackage.ReadOptions{})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	opts := p.WriteOptions()
+	opts.NoSync = true
+	opts.Metadata.UserDefined = maps.Clone(opts.Metadata.UserDefined)
+	for k, v := range set {
+		if opts.Metadata.UserDefined[k] = v; v == "" {
+			delete(opts.Metadata.UserDefined, k)
+		}
+	}
+	if _, err := mlpackage.Write(b.ctx, path+".changed", p.Program, opts); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(path); err != nil {
+		return err
+	}
+	return os.Rename(path+".changed", path)
 }
 
 // inLayer edits the chunk that holds a layer.
@@ -85,6 +139,12 @@ func (b *bundle) last() int { return len(b.contract.Chunks) - 1 }
 
 // function is a function of a program under change.
 type function struct{ *mil.Function }
+
+// has reports whether there is an op of the name.
+func (f *function) has(name string) bool {
+	_, err := f.op(name)
+	return err == nil
+}
 
 // op finds an op by name.
 func (f *function) op(name string) (*mil.Op, error) {
@@ -144,6 +204,25 @@ func (f *function) floats(op, param string, change func(shape []int, x []float64
 		return err
 	}
 	return f.bind(op, param, mil.NewFloats(t.DType, t.Shape, change(t.Shape, x)...))
+}
+
+// floatsInPlace changes a constant under its own name.
+func (f *function) floatsInPlace(op, param string, change func(shape []int, x []float64) []float64) error {
+	o, err := f.op(op)
+	if err != nil {
+		return err
+	}
+	v := o.In(param)
+	if v == nil || v.Const == nil {
+		return fmt.Errorf("parameter %q of op %q is no constant", param, op)
+	}
+	t := v.Const.Type()
+	x, err := mil.ConstFloats(v.Const)
+	if err != nil {
+		return err
+	}
+	v.Const = mil.NewFloats(t.DType, t.Shape, change(t.Shape, x)...)
+	return nil
 }
 
 // scaled multiplies all elements.

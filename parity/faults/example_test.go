@@ -16,7 +16,8 @@ func ExampleSelfTest() {
 		fmt.Println(err)
 		return
 	}
-	table, err := faults.SelfTest(context.Background(), src, filepath.Join(src, "golden.safetensors"),
+	table, err := faults.SelfTest(context.Background(),
+		[]faults.Source{{Name: "llama-tied", Dir: src, Golden: filepath.Join(src, "golden.safetensors")}},
 		faults.Options{Only: []string{"attention-scale", "commit-all-drafts"}})
 	if err != nil {
 		fmt.Println(err)
@@ -27,7 +28,7 @@ func ExampleSelfTest() {
 	}
 	fmt.Println("ok:", table.OK())
 	// Output:
-	// attention-scale (scores of layer 0 are scaled by √2 too much, as if head_dim were half): caught by logits.fp32.decode, names "chunk_01 decode layers.0.attn_ctx"
+	// attention-scale (scores are scaled by √2 too much, as if head_dim were half): caught by logits.fp32.decode, names "chunk_01 decode layers.0.attn_ctx"
 	// commit-all-drafts (all tokens of a verify block are committed, not the accepted ones): caught by kv, names ""
 	// ok: true
 }

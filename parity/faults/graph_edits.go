@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/smelt-go/smelt/chunking"
 	"github.com/smelt-go/smelt/mil"
 )
 
@@ -29,7 +28,7 @@ func interleave(f *function, x string) error {
 }
 
 // flipSign turns the rotation called x around: cos·x - sin·half.
-func flipSign(f *function, _, x string) error {
+func flipSign(f *function, x string) error {
 	o, err := f.op(x)
 	if err != nil {
 		// A single layer of its kind: the rotation carries the output's name.
@@ -116,17 +115,104 @@ func transpose(shape []int, x []float64) []float64 {
 	return out
 }
 
-// neighbours finds two layers of one kind in one chunk.
-func neighbours(c *chunking.Contract) (layer, before int, ok bool) {
-	for _, ch := range c.Chunks {
-		last := map[string]int{}
-		for l := ch.First; l < ch.Last; l++ {
-			kind := string(c.Model.Kinds[l])
-			if b, ok := last[kind]; ok {
-				return l, b, true
+// after adds an op behind another one and gives everything that read the
+// latter's result the new one's. build gets that result.
+func (f *function) after(of *mil.Op, kind, name string, args func(x *mil.Value) map[string][]*mil.Value) (*mil.Op, error) {
+	x := of.Out()
+	readers := f.Body.Ops
+	o := &mil.Op{Kind: kind, Name: name}
+	for p, v := range args(x) {
+		o.Set(p, v...)
+	}
+	types, err := mil.InferTypes(o, f.Opset)
+	if err != nil {
+		return nil, err
+	}
+	o.Outputs = []*mil.Value{{Name: name, Type: types[0], Op: o}}
+	f.replace(readers, x, o.Out())
+	f.Body.Ops = slices.Insert(f.Body.Ops, slices.Index(f.Body.Ops, of)+1, o)
+	return o, nil
+}
+
+// replace makes ops read another value.
+func (f *function) replace(ops []*mil.Op, old, now *mil.Value) {
+	for _, o := range ops {
+		for i := range o.Args {
+			for j, v := range o.Args[i].Values {
+				if v == old {
+					o.Args[i].Values[j] = now
+				}
 			}
-			last[kind] = l
 		}
 	}
-	return 0, 0, false
+}
+
+// constant is a value for an argument.
+func constant(c mil.Const) *mil.Value { return mil.Inline(c) }
+
+// number is a scalar of the type of v.
+func number(v *mil.Value, x float64) *mil.Value {
+	t, _ := v.Tensor()
+	return constant(mil.NewFloats(t.DType, nil, x))
+}
+
+// scaledInput multiplies what a parameter of an op reads.
+func (f *function) scaledInput(op, param string, by float64) error {
+	o, err := f.op(op)
+	if err != nil {
+		return err
+	}
+	v := o.In(param)
+	if v == nil {
+		return fmt.Errorf("op %q has no parameter %q", op, param)
+	}
+	m := &mil.Op{Kind: "mul", Name: op + "_scale_fault"}
+	m.Set("x", v)
+	m.Set("y", number(v, by))
+	m.Outputs = []*mil.Value{{Name: m.Name, Type: v.Type, Op: m}}
+	f.Body.Ops = slices.Insert(f.Body.Ops, slices.Index(f.Body.Ops, o), m)
+	o.Set(param, m.Out())
+	return nil
+}
+
+// normAfter applies the norm called norm to the rotated heads called x, which
+// take what the norm took.
+func (f *function) normAfter(norm, before, x string) error {
+	if err := f.rewire(before, "x", norm+"_neg", "x"); err != nil {
+		return err
+	}
+	ln, err := f.op(norm + "_normed")
+	if err != nil {
+		return err
+	}
+	rotated, err := f.op(x)
+	if err != nil {
+		return err
+	}
+	t, _ := rotated.Out().Tensor()
+	last := constant(mil.NewInts(mil.Int32, []int{1}, 3))
+	raw := rotated.Out()
+	neg, err := f.after(rotated, "mul", x+"_neg_fault", func(v *mil.Value) map[string][]*mil.Value {
+		return map[string][]*mil.Value{"x": {v}, "y": {number(v, -1)}}
+	})
+	if err != nil {
+		return err
+	}
+	pair, err := f.after(neg, "concat", x+"_pair_fault", func(v *mil.Value) map[string][]*mil.Value {
+		return map[string][]*mil.Value{"values": {raw, v}, "axis": {constant(mil.NewInts(mil.Int32, nil, 3))}, "interleave": {constant(mil.NewBools(nil, false))}}
+	})
+	if err != nil {
+		return err
+	}
+	normed, err := f.after(pair, "layer_norm", x+"_normed_fault", func(v *mil.Value) map[string][]*mil.Value {
+		return map[string][]*mil.Value{"x": {v}, "axes": {last}, "gamma": {ln.In("gamma")}, "epsilon": {ln.In("epsilon")}}
+	})
+	if err != nil {
+		return err
+	}
+	end := slices.Clone(t.Shape)
+	_, err = f.after(normed, "slice_by_index", x+"_slice_fault", func(v *mil.Value) map[string][]*mil.Value {
+		return map[string][]*mil.Value{"x": {v}, "begin": {constant(mil.NewInts(mil.Int32, []int{4}, 0, 0, 0, 0))}, "end": {constant(mil.NewInts(mil.Int32, []int{4}, end...))}}
+	})
+	return err
 }

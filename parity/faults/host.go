@@ -2,7 +2,6 @@ package faults
 
 import (
 	"math"
-	"strings"
 
 	"github.com/smelt-go/smelt/chunking"
 	"github.com/smelt-go/smelt/engine"
@@ -21,6 +20,7 @@ type call struct {
 	pos    int
 	before chunking.FunctionKind // kind of the call before this one; "" at the start
 	chunk  string
+	first  bool // the first chunk
 }
 
 // ports calls do for every input with the role.
@@ -63,16 +63,10 @@ func (w *wrong) inputs(ch *chunking.Chunk, f *chunking.Function, in map[string]*
 	if ch.First == 0 {
 		w.before, w.now = w.now, f.Kind
 	}
-	w.spoil(&call{c: w.c, f: f, in: in, pos: w.Pos(), before: w.before, chunk: ch.Name})
+	w.spoil(&call{c: w.c, f: f, in: in, pos: w.Pos(), before: w.before, chunk: ch.Name, first: ch.First == 0})
 	if w.watch != nil {
 		w.watch(ch, f, in)
 	}
-}
-
-// unblock makes one key visible to query q.
-func unblock(t *runtime.Tensor, q, column int) {
-	width := t.Shape[3]
-	t.F[q*width+column] = 0
 }
 
 // slotOf is the cache slot of a position.
@@ -87,6 +81,9 @@ func slotOf(a chunking.Attn, p int) int {
 func (k *call) clearSlot(p int) {
 	wipe := func(_ *chunking.Port, a chunking.Attn, t *runtime.Tensor) {
 		s, d := slotOf(a, p), t.Shape[3]
+		if s >= t.Shape[2] {
+			return // padding beyond the context
+		}
 		for row := range t.Shape[0] * t.Shape[1] {
 			at := (row*t.Shape[2] + s) * d
 			clear(t.F[at : at+d])
@@ -96,251 +93,204 @@ func (k *call) clearSlot(p int) {
 	k.ports(models.ValueCache, wipe)
 }
 
-func tensorKV(c *chunking.Contract) bool { return c.KV == chunking.KVTensor }
-
-func verifyTensor(c *chunking.Contract) bool { return tensorKV(c) && verifies(c) }
-
-// hostFaults are mistakes of the code that drives a good bundle.
+// hostFaults are mistakes of the code that looks rows up and turns them.
 func hostFaults() []Fault {
 	return []Fault{
 		{
 			Name: "host-theta", Family: HostSide, Gates: anyLogits, Sites: []string{"q"},
 			What: "the host computes RoPE rows with twice the theta",
+			host: turning(func(k *call, a chunking.Attn, q int) []float32 {
+				return angles(doubleTheta(a.InvFreq), k.pos+q)
+			}, nil),
+		},
+		{
+			Name: "host-thetas-swapped", Family: HostSide, Gates: anyLogits, Sites: []string{"q"}, Applies: all(sliding, not(gemma4)),
+			What: "the host gives sliding layers the RoPE rows of full ones, and the other way round", Cause: "the RoPE thetas of sliding and full layers are swapped",
 			host: spoiling(func(k *call) {
-				rows := func(fn func(float64) float64) func(*chunking.Port, chunking.Attn, *runtime.Tensor) {
-					return func(_ *chunking.Port, a chunking.Attn, t *runtime.Tensor) {
-						freq := doubleTheta(a.InvFreq)
-						for q := range k.f.T {
-							for i, f := range freq {
-								v := float32(fn(float64(float32(k.pos+q) * f)))
-								at := q * 2 * len(freq)
-								t.F[at+i], t.F[at+len(freq)+i] = v, v
-							}
-						}
+				for _, r := range []models.Role{models.RopeCos, models.RopeSin} {
+					fn := math.Cos
+					if r == models.RopeSin {
+						fn = math.Sin
 					}
+					k.ports(r, func(p *chunking.Port, _ chunking.Attn, t *runtime.Tensor) {
+						other := models.Full
+						if p.Kind == models.Full {
+							other = models.Sliding
+						}
+						a, ok := k.c.Attention[other]
+						if !ok {
+							return
+						}
+						for q := range k.f.T {
+							fillRow(t, q, angles(a.InvFreq, k.pos+q), fn)
+						}
+					})
 				}
-				k.ports(models.RopeCos, rows(math.Cos))
-				k.ports(models.RopeSin, rows(math.Sin))
 			}),
 		},
 		{
-			Name: "rope-row-frozen", Family: HostSide, Gates: []string{"logits.fp32.prefill", "logits.typed.prefill"}, Sites: []string{"q"}, Applies: prefills,
+			Name: "rope-row-frozen", Family: HostSide, Gates: prefillLogits, Sites: []string{"q"}, Applies: prefills,
 			What: "all tokens of a block get the RoPE row of the first",
-			host: spoiling(func(k *call) {
-				freeze := func(_ *chunking.Port, _ chunking.Attn, t *runtime.Tensor) {
-					d := t.Shape[3]
-					for q := 1; q < k.f.T; q++ {
-						copy(t.F[q*d:(q+1)*d], t.F[:d])
-					}
-				}
-				k.ports(models.RopeCos, freeze)
-				k.ports(models.RopeSin, freeze)
-			}),
+			host: turning(func(k *call, a chunking.Attn, _ int) []float32 { return angles(a.InvFreq, k.pos) }, nil),
 		},
 		{
-			Name: "rope-row-off-by-one-in-decode", Family: HostSide, Gates: []string{"layers", "kv", "functions"}, Applies: prefills,
+			Name: "rope-row-off-by-one-in-decode", Family: HostSide, Gates: []string{"kv", "functions", "layers"}, Sites: []string{"q", "k"}, Applies: prefills,
 			What: "decode takes the RoPE row of the next position, prefill the right one",
-			host: spoiling(func(k *call) {
-				if k.f.Kind != chunking.Decode {
-					return
-				}
-				shift := func(fn func(float64) float64) func(*chunking.Port, chunking.Attn, *runtime.Tensor) {
-					return func(_ *chunking.Port, a chunking.Attn, t *runtime.Tensor) {
-						for i, f := range a.InvFreq {
-							v := float32(fn(float64(float32(k.pos+1) * f)))
-							t.F[i], t.F[len(a.InvFreq)+i] = v, v
-						}
-					}
-				}
-				k.ports(models.RopeCos, shift(math.Cos))
-				k.ports(models.RopeSin, shift(math.Sin))
-			}),
+			host: turning(func(k *call, a chunking.Attn, q int) []float32 { return angles(a.InvFreq, k.pos+q+1) }, kindIs(chunking.Decode)),
 		},
 		{
-			Name: "verify-mask-leak", Family: HostSide, Gates: verifyLogits, Sites: []string{"attn_ctx"}, Applies: verifies,
-			What: "tokens of a verify block see the draft behind them",
-			host: spoiling(func(k *call) {
-				if k.f.Kind != chunking.Verify {
-					return
-				}
-				k.ports(models.Mask, func(_ *chunking.Port, a chunking.Attn, t *runtime.Tensor) {
-					for q := range k.f.T - 1 {
-						unblock(t, q, a.Slots+q+1)
-					}
-				})
-			}),
+			Name: "rope-row-off-by-one-in-verify", Family: HostSide, Gates: []string{"kv", "functions", "layers"}, Sites: []string{"q", "k"}, Applies: verifies,
+			What: "verify takes the RoPE row of the next position, decode the right one",
+			host: turning(func(k *call, a chunking.Attn, q int) []float32 { return angles(a.InvFreq, k.pos+q+1) }, kindIs(chunking.Verify)),
 		},
 		{
-			Name: "mask-sees-empty-slots", Family: HostSide, Gates: anyLogits, Sites: []string{"attn_ctx"},
-			What: "queries attend to the first cache slot that is still empty",
-			host: spoiling(func(k *call) {
-				k.ports(models.Mask, func(_ *chunking.Port, a chunking.Attn, t *runtime.Tensor) {
-					if k.pos < a.Slots {
-						for q := range k.f.T {
-							unblock(t, q, k.pos)
-						}
-					}
-				})
-			}),
+			Name: "positions-restart", Family: HostSide, Gates: prefillLogits, Sites: []string{"q"}, Applies: prefills,
+			What: "prefill counts positions from 0 at every call",
+			host: turning(func(_ *call, a chunking.Attn, q int) []float32 { return angles(a.InvFreq, q) }, kindIs(chunking.Prefill)),
 		},
 		{
-			Name: "window-plus-one", Family: HostSide, Gates: anyLogits, Sites: []string{"attn_ctx"}, Applies: sliding,
-			What: "sliding layers see one key more than their window",
+			Name: "cos-and-sin-swapped", Family: HostSide, Gates: anyLogits, Sites: []string{"q"},
+			What: "the host passes sines as cosines and the other way round",
 			host: spoiling(func(k *call) {
-				k.ports(models.Mask, func(_ *chunking.Port, a chunking.Attn, t *runtime.Tensor) {
-					if a.Window == 0 {
-						return
-					}
+				k.ports(models.RopeCos, func(_ *chunking.Port, a chunking.Attn, t *runtime.Tensor) {
 					for q := range k.f.T {
-						p := k.pos + q - a.Window
-						if p >= k.pos {
-							unblock(t, q, a.Slots+p-k.pos)
-						} else if p >= 0 && p >= k.pos-a.Slots {
-							unblock(t, q, slotOf(a, p))
-						}
+						fillRow(t, q, angles(a.InvFreq, k.pos+q), math.Sin)
 					}
 				})
-			}),
-		},
-		{
-			Name: "window-minus-one", Family: HostSide, Gates: anyLogits, Sites: []string{"attn_ctx"}, Applies: sliding,
-			What: "sliding layers see one key less than their window",
-			host: spoiling(func(k *call) {
-				k.ports(models.Mask, func(_ *chunking.Port, a chunking.Attn, t *runtime.Tensor) {
-					if a.Window == 0 {
-						return
-					}
+				k.ports(models.RopeSin, func(_ *chunking.Port, a chunking.Attn, t *runtime.Tensor) {
 					for q := range k.f.T {
-						p := k.pos + q - a.Window + 1
-						column := a.Slots + p - k.pos
-						if p < k.pos {
-							column = slotOf(a, max(p, 0))
-						}
-						if p >= 0 {
-							t.F[q*t.Shape[3]+column] = float32(k.c.Mask.Blocked)
-						}
+						fillRow(t, q, angles(a.InvFreq, k.pos+q), math.Cos)
 					}
 				})
 			}),
 		},
 		{
-			Name: "prefill-without-window", Family: HostSide, Gates: prefillLogits, Sites: []string{"attn_ctx"},
-			What:    "prefill lets sliding layers see all of the cache",
-			Applies: func(c *chunking.Contract) bool { return sliding(c) && prefills(c) },
+			Name: "host-rope-tail", Family: HostSide, Gates: anyLogits, Sites: []string{"q"}, Applies: gemma4,
+			What: "the host turns the tail of full layers' heads, which is at rest", Cause: "RoPE turns the tail of full layers' heads, which is at rest",
+			host: turning(func(k *call, a chunking.Attn, q int) []float32 { return angles(wholeTail(a.InvFreq), k.pos+q) }, nil),
+		},
+		{
+			Name: "embedding-unscaled", Family: HostSide, Gates: anyLogits, Sites: []string{"embed"},
+			What:    "embedding rows are fed without the factor √hidden",
+			Applies: func(c *chunking.Contract) bool { return c.Embedding.Scale/c.ResidualScale != 1 },
+			host:    scaledPort(models.HiddenIn, func(c *chunking.Contract) float64 { return c.ResidualScale / c.Embedding.Scale }),
+		},
+		{
+			Name: "ids-off-by-one", Family: HostSide, Gates: anyLogits, Sites: []string{"embed"},
+			What: "the host looks up the row of the next token id",
+			host: func(e *engine.Engine) parity.Host { return nextID{parity.NewHost(e), int32(e.Contract().Model.Vocab)} },
+		},
+		{
+			Name: "per-layer-unscaled", Family: HostSide, Gates: anyLogits, Sites: []string{"per_layer_token"}, Applies: gemma4,
+			What: "rows of the per-layer table are fed without the factor √P (16 in E2B)",
+			host: scaledPort(models.PerLayerRaw, func(c *chunking.Contract) float64 { return 1 / c.PerLayer.Scale }),
+		},
+		{
+			Name: "per-layer-row-late", Family: HostSide, Gates: prefillLogits, Sites: []string{"per_layer_token"}, Applies: all(gemma4, prefills),
+			What: "tokens of a block get the per-layer rows of the token before",
 			host: spoiling(func(k *call) {
-				if k.f.Kind != chunking.Prefill {
-					return
-				}
-				k.ports(models.Mask, func(_ *chunking.Port, a chunking.Attn, t *runtime.Tensor) {
-					if a.Window == 0 {
-						return
-					}
-					for q := range k.f.T {
-						for s := range min(a.Slots, k.pos) {
-							unblock(t, q, s)
-						}
-					}
+				k.ports(models.PerLayerRaw, func(_ *chunking.Port, _ chunking.Attn, t *runtime.Tensor) {
+					w := t.Shape[2]
+					copy(t.F[w:], append([]float32(nil), t.F[:len(t.F)-w]...))
 				})
 			}),
-		},
-		{
-			Name: "newest-slot-lost", Family: HostSide, Gates: anyLogits, Sites: []string{"attn_ctx"}, Applies: tensorKV,
-			What: "the key of the newest token is not written",
-			host: spoiling(func(k *call) {
-				if k.pos > 0 {
-					k.clearSlot(k.pos - 1)
-				}
-			}),
-		},
-		{
-			Name: "handoff-missing", Family: HostSide, Gates: []string{"kv", "functions"},
-			What:    "decode after prefill starts with an empty cache",
-			Applies: func(c *chunking.Contract) bool { return tensorKV(c) && prefills(c) },
-			host: spoiling(func(k *call) {
-				if k.f.Kind == chunking.Decode && k.before == chunking.Prefill {
-					for p := range k.pos {
-						k.clearSlot(p)
-					}
-				}
-			}),
-		},
-		{
-			Name: "drafts-written-early", Family: HostSide, Gates: []string{"drafts"},
-			What:    "verify leaves its drafts in the cache, accepted or not",
-			Applies: func(c *chunking.Contract) bool { return verifyTensor(c) && sliding(c) },
-			host: func(e *engine.Engine) parity.Host {
-				drafts := map[string]int{} // end of the last verify block, by chunk
-				return spoiling(func(k *call) {
-					// What the ring held in the slots of rejected drafts is
-					// still inside the window.
-					for p := k.pos; p < drafts[k.chunk]; p++ {
-						k.clearSlot(p)
-					}
-					if drafts[k.chunk] = 0; k.f.Kind == chunking.Verify {
-						drafts[k.chunk] = k.pos + k.f.T
-					}
-				})(e)
-			},
-		},
-		{
-			Name: "commit-all-drafts", Family: HostSide, Gates: []string{"kv"}, Applies: verifies,
-			What: "all tokens of a verify block are committed, not the accepted ones",
-			host: func(e *engine.Engine) parity.Host { return greedyCommit{parity.NewHost(e)} },
-		},
-		{
-			Name: "label-shift", Family: HostSide, Gates: anyLogits,
-			What: "the row of a token is taken for the row of the next",
-			host: func(e *engine.Engine) parity.Host { return &shifted{Host: parity.NewHost(e)} },
 		},
 	}
 }
 
-// greedyCommit commits everything.
-type greedyCommit struct{ parity.Host }
-
-type allOf struct{ parity.Block }
-
-func (h greedyCommit) Verify(ids []int32) (parity.Block, error) {
-	b, err := h.Host.Verify(ids)
-	if err != nil {
-		return nil, err
-	}
-	return allOf{b}, nil
-}
-
-func (b allOf) Commit(int) error { return b.Block.Commit(len(b.Rows())) }
-
-// shifted returns rows one call late.
-type shifted struct {
+// nextID feeds the token behind the one it is given.
+type nextID struct {
 	parity.Host
-	last engine.Row
+	vocab int32
 }
 
-func (h *shifted) Decode(id int32) (engine.Row, error) {
-	row, err := h.Host.Decode(id)
-	if err != nil {
-		return row, err
+func (h nextID) next(ids []int32) []int32 {
+	out := make([]int32, len(ids))
+	for i, id := range ids {
+		out[i] = (id + 1) % h.vocab
 	}
-	row.Logits = append([]float32(nil), row.Logits...)
-	out := h.last
-	if h.last.Logits == nil {
-		out = row
-	}
-	h.last = row
-	out.Position = row.Position
-	return out, nil
+	return out
 }
 
-// localized reports whether bisection named one of the sites.
-func localized(f *parity.Finding, sites []string) bool {
-	if f == nil {
-		return false
+func (h nextID) Decode(id int32) (engine.Row, error) { return h.Host.Decode((id + 1) % h.vocab) }
+
+func (h nextID) Prefill(ids []int32, each func(engine.Row) error) (engine.Row, error) {
+	return h.Host.Prefill(h.next(ids), each)
+}
+
+func (h nextID) Verify(ids []int32) (parity.Block, error) { return h.Host.Verify(h.next(ids)) }
+
+// angles are position·frequency.
+func angles(freq []float32, p int) []float32 {
+	out := make([]float32, len(freq))
+	for i, f := range freq {
+		out[i] = float32(p) * f
 	}
-	site := f.Site[strings.LastIndex(f.Site, ".")+1:]
-	for _, s := range sites {
-		if s == site {
-			return true
+	return out
+}
+
+// fillRow writes a function of angles twice over.
+func fillRow(t *runtime.Tensor, q int, angles []float32, fn func(float64) float64) {
+	at := q * 2 * len(angles)
+	for i, a := range angles {
+		v := float32(fn(float64(a)))
+		t.F[at+i], t.F[at+len(angles)+i] = v, v
+	}
+}
+
+// turning makes hosts that turn token q of calls that when names by other
+// angles.
+func turning(by func(k *call, a chunking.Attn, q int) []float32, when func(*call) bool) func(*engine.Engine) parity.Host {
+	return spoiling(func(k *call) {
+		if when != nil && !when(k) {
+			return
+		}
+		for r, fn := range map[models.Role]func(float64) float64{models.RopeCos: math.Cos, models.RopeSin: math.Sin} {
+			k.ports(r, func(_ *chunking.Port, a chunking.Attn, t *runtime.Tensor) {
+				for q := range k.f.T {
+					fillRow(t, q, by(k, a, q), fn)
+				}
+			})
+		}
+	})
+}
+
+func kindIs(want chunking.FunctionKind) func(*call) bool {
+	return func(k *call) bool { return k.f.Kind == want }
+}
+
+// scaledPort makes hosts that scale what the first chunk gets.
+func scaledPort(role models.Role, by func(*chunking.Contract) float64) func(*engine.Engine) parity.Host {
+	return spoiling(func(k *call) {
+		if !k.first {
+			return
+		}
+		f := float32(by(k.c))
+		k.ports(role, func(_ *chunking.Port, _ chunking.Attn, t *runtime.Tensor) {
+			for i := range t.F {
+				t.F[i] *= f
+			}
+		})
+	})
+}
+
+// doubleTheta turns θ^(-2i/d) into (2θ)^(-2i/d).
+func doubleTheta(f []float32) []float32 {
+	out := make([]float32, len(f))
+	for i, v := range f {
+		out[i] = v * float32(pow2(-float64(i)/float64(len(f))))
+	}
+	return out
+}
+
+// wholeTail continues frequencies that end in zeros as the whole head's would
+// go on.
+func wholeTail(f []float32) []float32 {
+	out := append([]float32(nil), f...)
+	for i := 2; i < len(f); i++ {
+		if f[i] == 0 {
+			out[i] = out[i-1] * (f[1] / f[0])
 		}
 	}
-	return false
+	return out
 }
