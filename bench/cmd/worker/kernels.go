@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/smelt-go/smelt/internal/kernel"
@@ -12,13 +12,50 @@ import (
 // Sink keeps results alive.
 var Sink float32
 
+// linger is how long a helper looks for work before it sleeps, which is what
+// the threads of OpenBLAS and those of smelt's runtime do, too: waking a
+// thread takes as long as a small product.
+const linger = 2 * time.Millisecond
+
+var helpers []chan func()
+
+func help(work chan func()) {
+	for f := range work {
+		for f != nil {
+			f()
+			f = poll(work)
+		}
+	}
+}
+
+func poll(work chan func()) func() {
+	for start := time.Now(); time.Since(start) < linger; {
+		select {
+		case f := <-work:
+			return f
+		default:
+		}
+	}
+	return nil
+}
+
 // split runs f on n ranges of [0,total), each in a goroutine of its own.
 func split(n, total int, f func(part, lo, hi int)) {
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() { f(i, i*total/n, (i+1)*total/n) })
+	for len(helpers) < n-1 {
+		helpers = append(helpers, make(chan func(), 1))
+		go help(helpers[len(helpers)-1])
 	}
-	wg.Wait()
+	var left atomic.Int32
+	left.Store(int32(n - 1))
+	for i := 1; i < n; i++ {
+		helpers[i-1] <- func() {
+			f(i, i*total/n, (i+1)*total/n)
+			left.Add(-1)
+		}
+	}
+	f(0, 0, total/n)
+	for left.Load() > 0 {
+	}
 }
 
 // median times f reps times, after once for the caches.
