@@ -33,6 +33,9 @@ type Workshop struct {
 	// Reading settles which token a block drafter's slots guess, if its files do
 	// not: models.ReadAnchor or ReadMasks.
 	Reading string
+	// Sample are prompts on which both readings are measured if nothing settles
+	// them.
+	Sample []Prompt
 
 	tmp     string
 	next    int
@@ -387,15 +390,72 @@ func (w *Workshop) source1(ctx context.Context, spec string, arm *Arm) (func(*Bu
 	}, none, nil
 }
 
-// head converts a drafter's checkpoint.
+// head converts a drafter's checkpoint, quantized or not.
 func (w *Workshop) head(ctx context.Context, spec string) (string, error) {
+	d, err := mlx.Open(spec)
+	switch {
+	case err == nil:
+		if err := d.Close(); err != nil {
+			return "", err
+		}
+		if spec, err = w.wide(spec); err != nil {
+			return "", err
+		}
+	case !errors.Is(err, mlx.ErrNotQuantized):
+		return "", err
+	}
 	o := conversion.DrafterOptions{Context: w.Context, Compute: "fp32", Target: w.source, Reading: w.Reading, NoSync: true}
 	out, err := w.dir("drafter")
 	if err != nil {
 		return "", err
 	}
-	_, err = conversion.ConvertDrafter(ctx, spec, out, o)
+	if _, err = conversion.ConvertDrafter(ctx, spec, out, o); err != nil && w.Reading == "" && len(w.Sample) > 0 {
+		if asked := w.readings(ctx, spec); asked != nil {
+			return "", asked
+		}
+	}
 	return out, err
+}
+
+// readings measures a block drafter both ways, if that is what its files leave
+// open; nil if it is not.
+func (w *Workshop) readings(ctx context.Context, spec string) error {
+	best, text := "", ""
+	top := -1.0
+	for _, reading := range []string{models.ReadAnchor, models.ReadMasks} {
+		v := &Workshop{Gamma: w.Gamma, Context: w.Context, Mode: w.Mode, Reading: reading}
+		rate, err := v.rate(ctx, w.target, spec, w.Sample)
+		if err := errors.Join(err, v.Close()); err != nil {
+			return nil
+		}
+		if text += fmt.Sprintf("%s %.1f %%", reading, 100*rate); reading == models.ReadAnchor {
+			text += ", "
+		}
+		if rate > top {
+			best, top = reading, rate
+		}
+	}
+	return fmt.Errorf("speculate: the files of %s do not settle which token a slot guesses; accepted on %d prompts: %s (say --reading %s if that is not chance)", spec, len(w.Sample), text, best)
+}
+
+// rate is the live acceptance of a drafter.
+func (w *Workshop) rate(ctx context.Context, target, spec string, prompts []Prompt) (float64, error) {
+	if err := w.Target(target); err != nil {
+		return 0, err
+	}
+	arm, err := w.Arm(ctx, spec)
+	if err != nil {
+		return 0, err
+	}
+	var records []Record
+	for _, p := range prompts {
+		r, err := Run(ctx, arm.Target, arm.Source, p.IDs, Options{Gamma: min(w.Gamma, arm.Source.MaxDraft()), MaxTokens: 32, IgnoreEOS: true})
+		if err != nil {
+			return 0, err
+		}
+		records = append(records, *r)
+	}
+	return share(records), nil
 }
 
 // weightBytes are the bytes of the weights in a bundle or checkpoint: what a

@@ -140,8 +140,8 @@ func Judge(trials []*Trial, mode, speed string, g Gate, o CompareOptions) (*Resu
 }
 
 // JudgeRecorded makes the result of records that another runtime made.
-func JudgeRecorded(rec *Recorded, g Gate) (*Result, error) {
-	r := &Result{Version: 1, Target: rec.Target, Mode: Chain, Speed: "wall", MaxDrop: g.MaxDrop}
+func JudgeRecorded(rec *Recorded, speed string, g Gate) (*Result, error) {
+	r := &Result{Version: 1, Target: rec.Target, Mode: Chain, Speed: speed, MaxDrop: g.MaxDrop}
 	return r, r.judge(rec.Names, rec.Arms, g)
 }
 

@@ -135,7 +135,11 @@ func (s *session) accept(cmd *cobra.Command, f *acceptFlags) (*speculate.Result,
 		if err != nil {
 			return nil, err
 		}
-		return speculate.JudgeRecorded(rec, f.gate)
+		speed := f.speed
+		if speed == "" {
+			speed = "wall"
+		}
+		return speculate.JudgeRecorded(rec, speed, f.gate)
 	}
 	switch {
 	case f.a == "" || len(f.b) == 0 || f.target == "" || f.prompts == "":
@@ -176,6 +180,7 @@ func (s *session) accept(cmd *cobra.Command, f *acceptFlags) (*speculate.Result,
 	if len(prompts) < speculate.MinPrompts {
 		return nil, fmt.Errorf("%s has %s, too few for a verdict (give at least %d, better 100)", f.prompts, plural(len(prompts), "prompt"), speculate.MinPrompts)
 	}
+	w.Sample = prompts[:speculate.MinPrompts]
 	trials, converted, err := s.trials(cmd.Context(), w, f, prompts)
 	if err != nil {
 		return nil, err
