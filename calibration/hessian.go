@@ -46,7 +46,7 @@ func (h *Hessian) Add(x decoder.Matrix) {
 	for first := 0; first < x.Rows; first += blockTokens {
 		n := min(blockTokens, x.Rows-first)
 		transpose(t, x, nil, first, n)
-		product(h.Sum, h.Cols, t, t, n, true)
+		product(h.Sum, h.Cols, t, t, n, h.Cols, true)
 	}
 	for i := range h.Diagonal {
 		h.Diagonal[i] = h.Sum[i*h.Cols+i]
@@ -73,19 +73,72 @@ func (h *Hessian) addDiagonal(x decoder.Matrix) {
 	})
 }
 
-// drift is Σ x̂·(x − x̂)ᵀ over the inputs of a module in the quantized model (x̂) and
-// in the unquantized one, [cols, cols].
-func drift(full, quantized decoder.Matrix) []float64 {
-	cols := full.Cols
-	sum := make([]float64, cols*cols)
-	a, b := make([]float32, cols*blockTokens), make([]float32, cols*blockTokens)
-	for first := 0; first < full.Rows; first += blockTokens {
-		n := min(blockTokens, full.Rows-first)
-		transpose(a, quantized, nil, first, n)
-		transpose(b, full, &quantized, first, n)
-		product(sum, cols, a, b, n, false)
+// drifted are the inputs of modules in the quantized model and in the unquantized
+// one.
+type drifted struct {
+	full *decoder.Matrix
+	x    decoder.Matrix
+	sum  []float32 // Σ x̂·(x − x̂)ᵀ, once it is needed
+}
+
+// product is W·Σ(x − x̂)·x̂ᵀ for a matrix [rows, cols].
+func (d *drifted) product(w []float32, cols int, alone bool) []float32 {
+	rows := len(w) / cols
+	if alone && 2*rows < cols {
+		return d.through(w, rows, cols)
+	}
+	if d.sum == nil {
+		d.sum = narrow(d.outer(*d.full, &d.x, cols))
+	}
+	y := make([]float32, len(w))
+	const grain = 48
+	parallel((rows+grain-1)/grain, func(b int) {
+		lo, hi := b*grain, min((b+1)*grain, rows)
+		kernel.MulF32(y[lo*cols:], cols, w[lo*cols:], cols, hi-lo, d.sum, cols, cols, cols)
+	})
+	return y
+}
+
+// outer is Σ x̂·(a − less)ᵀ, [columns of x̂, columns of a].
+func (d *drifted) outer(a decoder.Matrix, less *decoder.Matrix, cols int) []float64 {
+	sum := make([]float64, cols*a.Cols)
+	p, q := make([]float32, cols*blockTokens), make([]float32, a.Cols*blockTokens)
+	for first := 0; first < a.Rows; first += blockTokens {
+		n := min(blockTokens, a.Rows-first)
+		transpose(p, d.x, nil, first, n)
+		transpose(q, a, less, first, n)
+		product(sum, a.Cols, p, q, n, cols, false)
 	}
 	return sum
+}
+
+// through is product by way of the outputs W·(x − x̂): less work where there are
+// few of them.
+func (d *drifted) through(w []float32, rows, cols int) []float32 {
+	out := decoder.NewMatrix(d.x.Rows, rows)
+	const grain = 256
+	parallel((out.Rows+grain-1)/grain, func(b int) {
+		lo, hi := b*grain, min((b+1)*grain, out.Rows)
+		e := make([]float32, (hi-lo)*cols)
+		kernel.Sub(e, d.full.Data[lo*cols:hi*cols], d.x.Data[lo*cols:hi*cols])
+		kernel.MulF32(out.Data[lo*rows:], rows, e, cols, hi-lo, w, cols, rows, cols)
+	})
+	sum := d.outer(out, nil, cols)
+	y := make([]float32, rows*cols)
+	for c := range cols {
+		for r := range rows {
+			y[r*cols+c] = float32(sum[c*rows+r])
+		}
+	}
+	return y
+}
+
+func narrow(x []float64) []float32 {
+	out := make([]float32, len(x))
+	for i, v := range x {
+		out[i] = float32(v)
+	}
+	return out
 }
 
 // transpose stores n rows of x, less those of minus, as columns [cols, n].
@@ -109,19 +162,20 @@ func transpose(dst []float32, x decoder.Matrix, minus *decoder.Matrix, first, n 
 	})
 }
 
-// product adds a·bᵀ to sum, both [cols, n]; only the lower triangle if so wanted.
-func product(sum []float64, cols int, a, b []float32, n int, lower bool) {
-	const rows = 48
-	blocks := (cols + rows - 1) / rows
+// product adds a·bᵀ, a [rows, n] and b [cols, n], to sum [rows, cols]; of a square
+// one only the lower triangle, if so wanted.
+func product(sum []float64, cols int, a, b []float32, n, rows int, lower bool) {
+	const grain = 48
+	blocks := (rows + grain - 1) / grain
 	parallel(blocks, func(i int) {
 		// The longest rows first, for an even load.
-		lo := (blocks - 1 - i) * rows
-		hi := min(lo+rows, cols)
+		lo := (blocks - 1 - i) * grain
+		hi := min(lo+grain, rows)
 		width := cols
 		if lower {
 			width = hi
 		}
-		buf := make([]float32, rows*width)
+		buf := make([]float32, grain*width)
 		kernel.MulF32(buf, width, a[lo*n:], n, hi-lo, b, n, width, n)
 		for r := lo; r < hi; r++ {
 			to := width

@@ -110,7 +110,10 @@ func Run(ctx context.Context, d *decoder.Decoder, windows [][]int32, o Options) 
 	layers := int64(d.Config().Layers)
 	r.total = 2 * layers
 	if o.Sequential {
-		r.total = 4 * layers
+		r.total = 8 * layers
+		if d.Config().TiedHead && o.Wants(decoder.EmbedModule).What != Nothing {
+			r.total += layers
+		}
 	}
 	if !o.Sequential {
 		return r.static(ctx)
@@ -170,9 +173,11 @@ func (r *run) sequential(ctx context.Context) error {
 	var replaced decoder.Weights
 	table, ok := r.o.Have(decoder.EmbedModule)
 	if !ok && r.d.Config().TiedHead && r.o.Wants(decoder.EmbedModule).What != Nothing {
-		if table, err = r.tied(ctx, full.Clone()); err != nil {
+		if table, err = r.tied(ctx); err != nil {
 			return err
 		}
+	} else if r.total > 8*int64(r.d.Config().Layers) {
+		r.step(int64(r.d.Config().Layers))
 	}
 	if table != nil {
 		replaced = func(path string) (checkpoint.Tensor, error) {
@@ -182,7 +187,6 @@ func (r *run) sequential(ctx context.Context) error {
 			return nil, nil
 		}
 	}
-	r.done = 0
 	behind, err := r.d.Embed(ctx, r.windows, replaced)
 	if err != nil {
 		return err
@@ -191,7 +195,7 @@ func (r *run) sequential(ctx context.Context) error {
 		if err := r.layer(ctx, layer, full, behind); err != nil {
 			return err
 		}
-		r.step(4)
+		r.step(8)
 	}
 	if r.d.Config().TiedHead {
 		return nil
@@ -199,9 +203,30 @@ func (r *run) sequential(ctx context.Context) error {
 	return r.head(ctx, behind)
 }
 
-// tied quantizes the matrix of embedding and head, whose inputs are known after
-// the layers of s.
-func (r *run) tied(ctx context.Context, s *decoder.State) (checkpoint.Tensor, error) {
+// headTokens is how many tokens the Hessian of a tied head is summed over: it
+// comes before everything else, at the price of another run of the model.
+const headTokens = 6144
+
+// tied quantizes the matrix of embedding and head.
+func (r *run) tied(ctx context.Context) (checkpoint.Tensor, error) {
+	var some [][]int32
+	all := 0
+	for _, ids := range r.windows {
+		all += len(ids)
+	}
+	// Evenly spread windows: texts of all domains are among them.
+	taken, passed := 0, 0
+	for _, ids := range r.windows {
+		passed += len(ids)
+		if taken*all < passed*min(headTokens, all) {
+			some = append(some, ids)
+			taken += len(ids)
+		}
+	}
+	s, err := r.d.Embed(ctx, some, nil)
+	if err != nil {
+		return nil, err
+	}
 	for range r.d.Config().Layers {
 		if err := r.d.Layer(ctx, s, decoder.Options{}); err != nil {
 			return nil, err
@@ -282,13 +307,9 @@ func (r *run) quantize(ctx context.Context, layer int, in decoder.Input, full *d
 	}
 	h := NewHessian(in.X.Cols, want != Full)
 	h.Add(in.X)
-	var away []float32
-	if full != nil && want == Full && r.o.Correction != 0 {
-		sum := drift(*full, in.X)
-		away = make([]float32, len(sum))
-		for i, v := range sum {
-			away[i] = float32(v)
-		}
+	away := drifted{full: full, x: in.X}
+	if full == nil || want != Full || r.o.Correction == 0 {
+		away.full = nil
 	}
 	factors := map[int]*quant.Feedback{}
 	for _, path := range todo {
@@ -297,12 +318,12 @@ func (r *run) quantize(ctx context.Context, layer int, in decoder.Input, full *d
 			return nil, fmt.Errorf("calibration: tensor %q is missing", path+".weight")
 		}
 		m := &Module{Path: path, Layer: layer, Weight: w, Hessian: h, Damping: damping, factors: factors}
-		if want := r.o.Wants(path); away != nil && want.What == Full {
+		if want := r.o.Wants(path); away.full != nil && want.What == Full {
 			f, err := m.Feedback(want.Group)
 			if err != nil {
 				return nil, err
 			}
-			if m.Weight, err = r.correct(m, f, away); err != nil {
+			if m.Weight, err = r.correct(m, f, &away, len(todo) == 1); err != nil {
 				return nil, err
 			}
 			m.Corrected = true
@@ -317,19 +338,12 @@ func (r *run) quantize(ctx context.Context, layer int, in decoder.Input, full *d
 }
 
 // correct moves a matrix towards the outputs of the unquantized model.
-func (r *run) correct(m *Module, f *quant.Feedback, away []float32) (checkpoint.Tensor, error) {
+func (r *run) correct(m *Module, f *quant.Feedback, away *drifted, alone bool) (checkpoint.Tensor, error) {
 	w, err := checkpoint.ReadAll(m.Weight)
 	if err != nil {
 		return nil, fmt.Errorf("calibration: %w", err)
 	}
-	cols := m.Hessian.Cols
-	y := make([]float32, len(w))
-	const grain = 64
-	rows := len(w) / cols
-	parallel((rows+grain-1)/grain, func(b int) {
-		lo, hi := b*grain, min((b+1)*grain, rows)
-		kernel.MulF32(y[lo*cols:], cols, w[lo*cols:], cols, hi-lo, away, cols, cols, cols)
-	})
+	y := away.product(w, m.Hessian.Cols, alone)
 	f.Solve(y)
 	kernel.MulScalar(y, y, float32(r.o.Correction))
 	kernel.Add(y, y, w)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 
 	"github.com/smelt-go/smelt/calibration"
@@ -113,6 +114,9 @@ func (c *calibrator) run(d *decoder.Decoder, sequential bool) error {
 			}
 		}
 	}
+	// Activations are few large slices: collecting often costs nothing, and
+	// what is no longer needed is as large as what is.
+	defer debug.SetGCPercent(debug.SetGCPercent(10))
 	return calibration.Run(c.w.ctx, d, c.w.o.Calibration.Windows, calibration.Options{
 		Sequential: sequential, Correction: c.w.o.Calibration.Correction,
 		Wants: c.wants, Have: c.have, Quantize: c.quantize, Progress: c.w.o.Progress,
