@@ -16,7 +16,7 @@ import (
 // which sum adds lanes, like carries of a binary counter. The sums that wait
 // for another one are in slots.
 
-type panelTile func(dst *float32, ldd int, a, b *float32, steps int, top *float32, merges int)
+type panelTile func(dst *float32, ldd int, a *float32, lda int, b *float32, steps int, top *float32, merges int)
 
 // panelForms are the parts of a product with packed panels.
 type panelForms struct {
@@ -60,6 +60,18 @@ const (
 	// spill is how far packing may write beyond a lane of a panel.
 	spill = 16
 )
+
+// laneOrder is the order in which lanes are taken: which one, the last slot of
+// those that wait, how many of them are added, and where the sum goes.
+var laneOrder = func() (out [lanes]struct{ lane, top, merges, slot int }) {
+	for q := range out {
+		o := &out[q]
+		waiting := bits.OnesCount(uint(q))
+		o.lane, o.merges = int(bits.Reverse8(uint8(q))>>4), bits.TrailingZeros(^uint(q))
+		o.top, o.slot = max(waiting-1, 0), waiting-o.merges
+	}
+	return out
+}()
 
 // panelScratch is the memory of one product under way.
 type panelScratch struct {
@@ -111,25 +123,23 @@ func (f *panelForms) mulPanel(sc *panelScratch, s panelShape, dst []float32, ldd
 	stride := lanes * s.lane(f.most)
 	for i0 := 0; i0 < s.tiles; i0 += panelTiles {
 		for q := range lanes {
-			r := int(bits.Reverse8(uint8(q)) >> 4)
-			merges := bits.TrailingZeros(^uint(q))
-			top := bits.OnesCount(uint(q)) - 1
-			b := &right[r*s.lane(f.cols)]
+			o := laneOrder[q]
+			b := &right[o.lane*s.lane(f.cols)]
 			for i := i0; i < min(i0+panelTiles, s.tiles); i++ {
 				from, to := s.tile(i)
 				m := to - from
 				mine := sums[(i-i0)*slots*f.slot():][:slots*f.slot()]
-				a := &left[i*stride+r*s.lane(m)]
+				a := &left[i*stride+o.lane*s.lane(m)]
 				if q < lanes-1 {
-					f.tiles[m](&mine[(top+1-merges)*f.slot()], f.cols, a, b, s.steps, &mine[max(top, 0)*f.slot()], merges)
+					f.tiles[m](&mine[o.slot*f.slot()], f.cols, a, m, b, s.steps, &mine[o.top*f.slot()], o.merges)
 					continue
 				}
 				if n == f.cols {
-					f.tiles[m](&dst[from*ldd], ldd, a, b, s.steps, &mine[top*f.slot()], merges)
+					f.tiles[m](&dst[from*ldd], ldd, a, m, b, s.steps, &mine[o.top*f.slot()], o.merges)
 					continue
 				}
 				edge := sized(&sc.edge, f.slot())
-				f.tiles[m](&edge[0], f.cols, a, b, s.steps, &mine[top*f.slot()], merges)
+				f.tiles[m](&edge[0], f.cols, a, m, b, s.steps, &mine[o.top*f.slot()], o.merges)
 				for i := range m {
 					copy(dst[(from+i)*ldd:][:n], edge[i*f.cols:])
 				}

@@ -8,13 +8,13 @@ var panelNEON = panelForms{
 }
 
 //go:noescape
-func panel3NEON(dst *float32, ldd int, a, b *float32, steps int, top *float32, merges int)
+func panel3NEON(dst *float32, ldd int, a *float32, lda int, b *float32, steps int, top *float32, merges int)
 
 //go:noescape
-func panel4NEON(dst *float32, ldd int, a, b *float32, steps int, top *float32, merges int)
+func panel4NEON(dst *float32, ldd int, a *float32, lda int, b *float32, steps int, top *float32, merges int)
 
 //go:noescape
-func panel5NEON(dst *float32, ldd int, a, b *float32, steps int, top *float32, merges int)
+func panel5NEON(dst *float32, ldd int, a *float32, lda int, b *float32, steps int, top *float32, merges int)
 
 //go:noescape
-func panel6NEON(dst *float32, ldd int, a, b *float32, steps int, top *float32, merges int)
+func panel6NEON(dst *float32, ldd int, a *float32, lda int, b *float32, steps int, top *float32, merges int)

@@ -9,10 +9,12 @@
 	MOVD ldd+8(FP), R8; \
 	LSL  $2, R8, R8; \
 	MOVD a+16(FP), R1; \
-	MOVD b+24(FP), R2; \
-	MOVD steps+32(FP), R3; \
-	MOVD top+40(FP), R4; \
-	MOVD merges+48(FP), R5
+	MOVD lda+24(FP), R9; \
+	LSL  $2, R9, R9; \
+	MOVD b+32(FP), R2; \
+	MOVD steps+40(FP), R3; \
+	MOVD top+48(FP), R4; \
+	MOVD merges+56(FP), R5
 
 #define ZERO4(a, b, c, d) \
 	ZERO(a); \
@@ -23,7 +25,7 @@
 #define LOADB VLD1.P 64(R2), [V24.S4, V25.S4, V26.S4, V27.S4]
 
 #define MAC(v, n, to) \
-	VLD1R.P 4(R1), [v.S4]; \
+	VLD1R.P 4(R7), [v.S4]; \
 	FMLA4(24, n, (to)); \
 	FMLA4(25, n, (to+1)); \
 	FMLA4(26, n, (to+2)); \
@@ -43,7 +45,7 @@
 // SLOT is the size of a tile of 6 rows.
 #define SLOT 384
 
-TEXT ·panel3NEON(SB), NOSPLIT, $0-56
+TEXT ·panel3NEON(SB), NOSPLIT, $0-64
 	ARGS
 	ZERO4(V0, V1, V2, V3)
 	ZERO4(V4, V5, V6, V7)
@@ -51,6 +53,8 @@ TEXT ·panel3NEON(SB), NOSPLIT, $0-56
 
 loop:
 	LOADB
+	MOVD R1, R7
+	ADD  R9, R1, R1
 	MAC(V28, 28, 0)
 	MAC(V29, 29, 4)
 	MAC(V28, 28, 8)
@@ -73,7 +77,7 @@ store:
 	STORE(V8, V9, V10, V11)
 	RET
 
-TEXT ·panel4NEON(SB), NOSPLIT, $0-56
+TEXT ·panel4NEON(SB), NOSPLIT, $0-64
 	ARGS
 	ZERO4(V0, V1, V2, V3)
 	ZERO4(V4, V5, V6, V7)
@@ -82,6 +86,8 @@ TEXT ·panel4NEON(SB), NOSPLIT, $0-56
 
 loop:
 	LOADB
+	MOVD R1, R7
+	ADD  R9, R1, R1
 	MAC(V28, 28, 0)
 	MAC(V29, 29, 4)
 	MAC(V28, 28, 8)
@@ -107,7 +113,7 @@ store:
 	STORE(V12, V13, V14, V15)
 	RET
 
-TEXT ·panel5NEON(SB), NOSPLIT, $0-56
+TEXT ·panel5NEON(SB), NOSPLIT, $0-64
 	ARGS
 	ZERO4(V0, V1, V2, V3)
 	ZERO4(V4, V5, V6, V7)
@@ -117,6 +123,8 @@ TEXT ·panel5NEON(SB), NOSPLIT, $0-56
 
 loop:
 	LOADB
+	MOVD R1, R7
+	ADD  R9, R1, R1
 	MAC(V28, 28, 0)
 	MAC(V29, 29, 4)
 	MAC(V28, 28, 8)
@@ -145,7 +153,7 @@ store:
 	STORE(V16, V17, V18, V19)
 	RET
 
-TEXT ·panel6NEON(SB), NOSPLIT, $0-56
+TEXT ·panel6NEON(SB), NOSPLIT, $0-64
 	ARGS
 	ZERO4(V0, V1, V2, V3)
 	ZERO4(V4, V5, V6, V7)
@@ -156,6 +164,8 @@ TEXT ·panel6NEON(SB), NOSPLIT, $0-56
 
 loop:
 	LOADB
+	MOVD R1, R7
+	ADD  R9, R1, R1
 	MAC(V28, 28, 0)
 	MAC(V29, 29, 4)
 	MAC(V28, 28, 8)

@@ -3,28 +3,28 @@
 package kernel
 
 // panel3AVX2 multiplies panels of 3 rows and 16 columns, adds merges slots of sums from
-// top down, and stores the result.
+// top down, and stores the result. lda is from one step of a to the next.
 //
 //go:noescape
-func panel3AVX2(dst *float32, ldd int, a *float32, b *float32, steps int, top *float32, merges int)
+func panel3AVX2(dst *float32, ldd int, a *float32, lda int, b *float32, steps int, top *float32, merges int)
 
 // panel4AVX2 multiplies panels of 4 rows and 16 columns, adds merges slots of sums from
-// top down, and stores the result.
+// top down, and stores the result. lda is from one step of a to the next.
 //
 //go:noescape
-func panel4AVX2(dst *float32, ldd int, a *float32, b *float32, steps int, top *float32, merges int)
+func panel4AVX2(dst *float32, ldd int, a *float32, lda int, b *float32, steps int, top *float32, merges int)
 
 // panel5AVX2 multiplies panels of 5 rows and 16 columns, adds merges slots of sums from
-// top down, and stores the result.
+// top down, and stores the result. lda is from one step of a to the next.
 //
 //go:noescape
-func panel5AVX2(dst *float32, ldd int, a *float32, b *float32, steps int, top *float32, merges int)
+func panel5AVX2(dst *float32, ldd int, a *float32, lda int, b *float32, steps int, top *float32, merges int)
 
 // panel6AVX2 multiplies panels of 6 rows and 16 columns, adds merges slots of sums from
-// top down, and stores the result.
+// top down, and stores the result. lda is from one step of a to the next.
 //
 //go:noescape
-func panel6AVX2(dst *float32, ldd int, a *float32, b *float32, steps int, top *float32, merges int)
+func panel6AVX2(dst *float32, ldd int, a *float32, lda int, b *float32, steps int, top *float32, merges int)
 
 // packF32AVX2 transposes blocks of 16 elements of 8 rows: column r of block s goes to
 // dst[s·step+r·res:].

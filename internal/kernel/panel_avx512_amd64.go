@@ -3,52 +3,52 @@
 package kernel
 
 // panel7AVX512 multiplies panels of 7 rows and 32 columns, adds merges slots of sums from
-// top down, and stores the result.
+// top down, and stores the result. lda is from one step of a to the next.
 //
 //go:noescape
-func panel7AVX512(dst *float32, ldd int, a *float32, b *float32, steps int, top *float32, merges int)
+func panel7AVX512(dst *float32, ldd int, a *float32, lda int, b *float32, steps int, top *float32, merges int)
 
 // panel8AVX512 multiplies panels of 8 rows and 32 columns, adds merges slots of sums from
-// top down, and stores the result.
+// top down, and stores the result. lda is from one step of a to the next.
 //
 //go:noescape
-func panel8AVX512(dst *float32, ldd int, a *float32, b *float32, steps int, top *float32, merges int)
+func panel8AVX512(dst *float32, ldd int, a *float32, lda int, b *float32, steps int, top *float32, merges int)
 
 // panel9AVX512 multiplies panels of 9 rows and 32 columns, adds merges slots of sums from
-// top down, and stores the result.
+// top down, and stores the result. lda is from one step of a to the next.
 //
 //go:noescape
-func panel9AVX512(dst *float32, ldd int, a *float32, b *float32, steps int, top *float32, merges int)
+func panel9AVX512(dst *float32, ldd int, a *float32, lda int, b *float32, steps int, top *float32, merges int)
 
 // panel10AVX512 multiplies panels of 10 rows and 32 columns, adds merges slots of sums from
-// top down, and stores the result.
+// top down, and stores the result. lda is from one step of a to the next.
 //
 //go:noescape
-func panel10AVX512(dst *float32, ldd int, a *float32, b *float32, steps int, top *float32, merges int)
+func panel10AVX512(dst *float32, ldd int, a *float32, lda int, b *float32, steps int, top *float32, merges int)
 
 // panel11AVX512 multiplies panels of 11 rows and 32 columns, adds merges slots of sums from
-// top down, and stores the result.
+// top down, and stores the result. lda is from one step of a to the next.
 //
 //go:noescape
-func panel11AVX512(dst *float32, ldd int, a *float32, b *float32, steps int, top *float32, merges int)
+func panel11AVX512(dst *float32, ldd int, a *float32, lda int, b *float32, steps int, top *float32, merges int)
 
 // panel12AVX512 multiplies panels of 12 rows and 32 columns, adds merges slots of sums from
-// top down, and stores the result.
+// top down, and stores the result. lda is from one step of a to the next.
 //
 //go:noescape
-func panel12AVX512(dst *float32, ldd int, a *float32, b *float32, steps int, top *float32, merges int)
+func panel12AVX512(dst *float32, ldd int, a *float32, lda int, b *float32, steps int, top *float32, merges int)
 
 // panel13AVX512 multiplies panels of 13 rows and 32 columns, adds merges slots of sums from
-// top down, and stores the result.
+// top down, and stores the result. lda is from one step of a to the next.
 //
 //go:noescape
-func panel13AVX512(dst *float32, ldd int, a *float32, b *float32, steps int, top *float32, merges int)
+func panel13AVX512(dst *float32, ldd int, a *float32, lda int, b *float32, steps int, top *float32, merges int)
 
 // panel14AVX512 multiplies panels of 14 rows and 32 columns, adds merges slots of sums from
-// top down, and stores the result.
+// top down, and stores the result. lda is from one step of a to the next.
 //
 //go:noescape
-func panel14AVX512(dst *float32, ldd int, a *float32, b *float32, steps int, top *float32, merges int)
+func panel14AVX512(dst *float32, ldd int, a *float32, lda int, b *float32, steps int, top *float32, merges int)
 
 // packF32AVX512 transposes blocks of 16 elements of 16 rows: column r of block s goes to
 // dst[s·step+r·res:].

@@ -30,11 +30,15 @@ const panelCols = 2
 // are added from the last one down.
 func panelTile(s isa, m, most int) {
 	name := fmt.Sprintf("panel%d%s", m, s.suffix)
-	TEXT(name, NOSPLIT, "func(dst *float32, ldd int, a, b *float32, steps int, top *float32, merges int)")
+	TEXT(name, NOSPLIT, "func(dst *float32, ldd int, a *float32, lda int, b *float32, steps int, top *float32, merges int)")
 	Pragma("noescape")
 	Doc(fmt.Sprintf("%s multiplies panels of %d rows and %d columns, adds merges slots of sums from", name, m, panelCols*s.width),
-		"top down, and stores the result.")
-	a, b, steps := param("a"), param("b"), param("steps")
+		"top down, and stores the result. lda is from one step of a to the next.")
+	a, lda, b, steps := param("a"), param("lda"), param("b"), param("steps")
+	SHLQ(U8(2), lda)
+	a3 := GP64()
+	LEAQ(Mem{Base: a, Index: lda, Scale: 2}, a3)
+	ADDQ(lda, a3)
 	acc := make([][]reg.VecVirtual, m)
 	for i := range acc {
 		acc[i] = s.vecs(panelCols)
@@ -49,15 +53,18 @@ func panelTile(s isa, m, most int) {
 			VMOVUPS(Mem{Base: b, Disp: u*row + 4*j*s.width}, bv[j])
 		}
 		for i := range acc {
-			VBROADCASTSS(Mem{Base: a, Disp: 4 * (u*m + i)}, av[i%2])
+			at := Mem{Base: a, Disp: 4 * i}
+			switch u {
+			case 1, 2:
+				at.Index, at.Scale = lda, uint8(u)
+			case 3:
+				at.Base = a3
+			}
+			VBROADCASTSS(at, av[i%2])
 			for j := range bv {
 				VFMADD231PS(bv[j], av[i%2], acc[i][j])
 			}
 		}
-	}
-	advance := func(n int) {
-		ADDQ(U32(uint32(4*m*n)), a)
-		ADDQ(U32(uint32(row*n)), b)
 	}
 	const unroll = 4
 	SUBQ(U8(unroll), steps)
@@ -66,7 +73,9 @@ func panelTile(s isa, m, most int) {
 	for u := range unroll {
 		step(u)
 	}
-	advance(unroll)
+	LEAQ(Mem{Base: a, Index: lda, Scale: unroll}, a)
+	LEAQ(Mem{Base: a3, Index: lda, Scale: unroll}, a3)
+	ADDQ(U32(uint32(unroll*row)), b)
 	SUBQ(U8(unroll), steps)
 	JGE(LabelRef("loop"))
 	Label("rest")
@@ -74,7 +83,8 @@ func panelTile(s isa, m, most int) {
 	JZ(LabelRef("merge"))
 	Label("one")
 	step(0)
-	advance(1)
+	ADDQ(lda, a)
+	ADDQ(U32(uint32(row)), b)
 	DECQ(steps)
 	JNZ(LabelRef("one"))
 
