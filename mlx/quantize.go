@@ -184,6 +184,7 @@ func (w *writer) plan(src checkpoint.Source) error {
 	}
 	w.report = Report{Source: filepath.Base(filepath.Clean(w.src)), ModelType: w.config.str("model_type")}
 	w.report.Warnings = append(warnings, olderSpellings(w.config)...)
+	w.report.Warnings = append(w.report.Warnings, unloadable(w.o.Recipe)...)
 	if t := w.config.child("text_config"); t != nil {
 		w.report.Warnings = append(w.report.Warnings, olderSpellings(t)...)
 	}

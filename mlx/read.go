@@ -35,7 +35,8 @@ type wideSource struct{ *Directory }
 func (s wideSource) Tensor(name string) (checkpoint.Tensor, bool) {
 	t, ok := s.Directory.Tensor(name)
 	if x, isDecoded := t.(*decoded); isDecoded {
-		if _, affine := x.codec.(quant.Affine); affine {
+		switch x.codec.(type) {
+		case quant.Affine, quant.Turbo:
 			wide := *x
 			wide.wide = true
 			return wideTensor{&wide}, ok
@@ -172,9 +173,11 @@ func (d *Directory) module(stem string, block *object) error {
 		t.dtype, group = scales.DType(), c.Group
 	case quant.Float:
 		t.dtype, group = dtype(d.config), c.Group()
-		if t.dtype == 0 {
-			t.dtype = checkpoint.BF16
-		}
+	case quant.Turbo:
+		t.dtype, group = dtype(d.config), c.Group
+	}
+	if t.dtype == 0 {
+		t.dtype = checkpoint.BF16
 	}
 	sh := scales.Shape()
 	if len(sh) < 2 {
@@ -182,6 +185,13 @@ func (d *Directory) module(stem string, block *object) error {
 	}
 	t.shape = slices.Clone(sh)
 	t.shape[len(sh)-1] *= group
+	if group == 0 { // a scale a row: only the codes tell how long it is
+		codes := parts[0].Shape()
+		if len(codes) < 2 {
+			return fmt.Errorf("codes are %v", codes)
+		}
+		t.shape[len(sh)-1] = codes[len(codes)-1] * 32 / codec.(quant.Turbo).Bits
+	}
 	want, err := codec.Parts(t.dtype, t.shape)
 	if err != nil {
 		return err
@@ -208,13 +218,16 @@ func parseSettings(s *object) (quant.Codec, error) {
 	if mode == "" {
 		mode = "affine"
 	}
-	if mode != "affine" {
+	if mode != "affine" && mode != "turboquant" {
 		return quant.NewFloat(mode)
 	}
 	bits, ok1 := s.integer("bits")
 	group, ok2 := s.integer("group_size")
 	if !ok1 || !ok2 {
 		return nil, fmt.Errorf("the quantization block lacks bits or group_size")
+	}
+	if mode == "turboquant" {
+		return quant.NewTurbo(bits, group)
 	}
 	return quant.NewAffine(bits, group, quant.RoundCPU)
 }
@@ -274,6 +287,10 @@ func (t *decoded) rows(dst []float32, first, n int) error {
 	}
 	if a, ok := t.codec.(quant.Affine); ok && t.wide {
 		a.DecodeFloat32(dst, src, t.dtype)
+		return nil
+	}
+	if q, ok := t.codec.(quant.Turbo); ok && t.wide {
+		q.DecodeFloat32(dst, src, cols)
 		return nil
 	}
 	t.codec.Decode(dst, src, cols, t.dtype)

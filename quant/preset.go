@@ -13,6 +13,10 @@ var presets = map[string]func(layers int) Recipe{
 	"mixed_3_4":            func(n int) Recipe { return mixed(3, 4, n) },
 	"mixed_3_6":            func(n int) Recipe { return mixed(3, 6, n) },
 	"mixed_4_6":            func(n int) Recipe { return mixed(4, 6, n) },
+	"turbo-2bit":           turbo(2),
+	"turbo-3bit":           turbo(3),
+	"turbo-4bit":           turbo(4),
+	"turbo-8bit":           turbo(8),
 	"coreml-w8":            coreml(Format{Codec: "linear", Bits: 8, Granularity: "channel"}),
 	"coreml-int4-b32":      coreml(Format{Codec: "linear", Bits: 4, GroupSize: 32, Granularity: "block"}),
 	"coreml-lut4":          coreml(Format{Codec: "palette", Bits: 4}),
@@ -26,6 +30,13 @@ var presets = map[string]func(layers int) Recipe{
 	"coreml-sparse50-lut4": coreml(Format{Codec: "palette", Bits: 4, GroupSize: 32, Sparsity: 0.5}),
 	"coreml-sparse50-w8":   coreml(Format{Codec: "linear", Bits: 8, Granularity: "channel", Sparsity: 0.5}),
 	"coreml-sparse-2-4":    coreml(Format{Codec: "sparse", Pattern: "2:4"}),
+}
+
+func turbo(bits int) func(int) Recipe {
+	return func(int) Recipe {
+		return Recipe{Target: TargetMLX, Default: Format{Codec: "turboquant", Bits: bits, GroupSize: 32},
+			Rules: []Rule{{Class: []Class{Router}, Optional: true, Format: Format{Codec: "turboquant", Bits: 8}}}}
+	}
 }
 
 func coreml(f Format) func(int) Recipe {
@@ -48,6 +59,7 @@ func Presets() []string {
 //	mixed_L_H                mlx-lm's recipes: L bits; H bits for lm_head and for
 //	                         v and down projections of the first and last eighth
 //	                         of the layers and every third in between
+//	turbo-2bit, -3bit, -4bit, -8bit  turboquant, a scale for 32 columns
 //	coreml-w8                int8, a scale a row
 //	coreml-int4-b32          int4, a scale for blocks of 32 columns
 //	coreml-lut4, -lut8       palettes, one a tensor

@@ -47,8 +47,8 @@ const (
 // Format names a codec with its settings. Fields that a codec does not have
 // must be left out.
 type Format struct {
-	// Codec is affine, mxfp4, mxfp8 or nvfp4 for MLX; linear, palette or sparse
-	// for Core ML.
+	// Codec is affine, mxfp4, mxfp8, nvfp4 or turboquant for MLX, of which the
+	// last has no stock runtime; linear, palette or sparse for Core ML.
 	Codec string `json:"codec,omitempty"`
 	Bits  int    `json:"bits,omitempty"`
 	// GroupSize is the number of columns that share a scale (affine), of
@@ -197,10 +197,12 @@ func (f Format) check(target string) error {
 		}
 		_, err := NewAffine(f.Bits, f.GroupSize, f.Rounding)
 		return trim(err)
+	case target == TargetMLX && f.Codec == "turboquant":
+		return f.checkTurbo()
 	case target == TargetMLX:
 		c, err := NewFloat(f.Codec)
 		if err != nil {
-			return fmt.Errorf("codec %q is unknown to MLX (want affine, mxfp4, mxfp8 or nvfp4)", f.Codec)
+			return fmt.Errorf("codec %q is unknown to MLX (want affine, mxfp4, mxfp8, nvfp4 or turboquant)", f.Codec)
 		}
 		if f.Bits != 0 && f.Bits != c.bits || f.GroupSize != 0 && f.GroupSize != c.group {
 			return fmt.Errorf("codec %s has %d bits and groups of %d only", f.Codec, c.bits, c.group)
@@ -231,6 +233,9 @@ func trim(err error) error {
 func (f Format) codec() (Codec, error) {
 	if f.Codec == "affine" {
 		return NewAffine(f.Bits, f.GroupSize, f.Rounding)
+	}
+	if f.Codec == "turboquant" {
+		return NewTurbo(f.Bits, f.GroupSize)
 	}
 	return NewFloat(f.Codec)
 }
@@ -327,6 +332,8 @@ func divides(c Codec, shape []int) bool {
 	switch c := c.(type) {
 	case Affine:
 		g = c.Group
+	case Turbo:
+		g = max(c.Group, 1)
 	case Float:
 		g = c.group
 	}
