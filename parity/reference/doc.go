@@ -19,7 +19,9 @@
 //
 // A Drafter is Gemma4AssistantForCausalLM, the multi-token-prediction head of
 // such a model: it takes a target's keys, values and final hidden state, all of
-// which Forward delivers, and guesses the tokens that follow.
+// which Forward delivers, and guesses the tokens that follow. A DraftSource is
+// any drafter (that one, EAGLE-3 heads, MTP modules, DSpark block drafters)
+// behind the session that converted drafters have too.
 //
 // # Numerics
 //

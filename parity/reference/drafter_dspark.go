@@ -53,8 +53,14 @@ func (d *DraftSource) openDSpark(config []byte, o DraftOptions) error {
 		}
 	}
 	root.taken["use_double_wide_mlp"] = true
-	root.fields["attention_k_eq_v"] = []byte("false") // read above; the decoder's reader refuses it
+	kvHeads := root.sizeOr("num_global_key_value_heads", 0)
+	// The decoder's reader refuses both, which are read here.
+	root.fields["attention_k_eq_v"] = []byte("false")
+	delete(root.fields, "num_global_key_value_heads")
 	readGemma4Text(root, &c.Config)
+	if kvHeads > 0 {
+		c.FullKVHeads = kvHeads
+	}
 	c.check(root)
 	root.refuseRest(neutral)
 	if root.err != nil {

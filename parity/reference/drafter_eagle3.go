@@ -42,6 +42,7 @@ func (d *DraftSource) openEagle3(config []byte, o DraftOptions) error {
 	e.Activation = root.text("hidden_act")
 	e.draft = root.sizeOr("draft_vocab_size", e.Vocab)
 	hidden := root.sizeOr("target_hidden_size", e.Hidden)
+	root.sizeOr("max_position_embeddings", 0)
 	e.FullRope = readRope(root)
 	if root.flagOr("tie_word_embeddings", false) || e.Layers != 1 {
 		root.fail("want one layer and a head of its own")

@@ -31,6 +31,10 @@ func newRandom(name string, shape []int, seed uint64) *random {
 	switch {
 	case strings.HasSuffix(name, "layer_scalar"):
 		mean, deviation = 0.6, 0.1
+	case strings.HasSuffix(name, "q_norm.weight"), strings.HasSuffix(name, "k_norm.weight"):
+		// Gains of one would spread scores so far that softmax picks one key, and
+		// that rounding decides which.
+		mean, deviation = 0.25, 0.02
 	case len(shape) == 1:
 		mean, deviation = 1, 0.1
 	default:
