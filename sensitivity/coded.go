@@ -36,13 +36,17 @@ type coded struct {
 	stats             quant.Stats
 }
 
-// encode codes t.
+// encode codes t without calibration.
 func encode(ctx context.Context, f quant.Format, t checkpoint.Tensor) (*coded, error) {
+	return encodeWith(f, t, quant.Options{Method: f.Method, Context: ctx})
+}
+
+func encodeWith(f quant.Format, t checkpoint.Tensor, o quant.Options) (*coded, error) {
 	c, err := codecOf(f)
 	if err != nil {
 		return nil, err
 	}
-	e, err := quant.Encode(c, t, "x", quant.Options{Method: f.Method, Context: ctx})
+	e, err := quant.Encode(c, t, "x", o)
 	if err != nil {
 		return nil, err
 	}

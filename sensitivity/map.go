@@ -35,6 +35,8 @@ type Map struct {
 	Source    Source `json:"source"`
 	// Calibration is nil in maps that were imported.
 	Calibration *Calibration `json:"calibration,omitempty"`
+	// CodedOn is the hash of the text that calibrated methods coded with.
+	CodedOn string `json:"coded_on,omitempty"`
 	// Kernel is the level of the kernels that measured.
 	Kernel string `json:"kernel,omitempty"`
 	// Base is the hash of the recipe that all other tensors were stored by, ""
@@ -211,7 +213,7 @@ func (m *Map) Same(o *Map) error {
 		return fmt.Errorf("sensitivity: one map is of %s (%.12s…), the other of %s (%.12s…): different checkpoints", m.Source.Name, m.Source.SHA256, o.Source.Name, o.Source.SHA256)
 	case (m.Calibration == nil) != (o.Calibration == nil) || m.Calibration != nil && m.Calibration.SHA256 != o.Calibration.SHA256:
 		return fmt.Errorf("sensitivity: the maps were measured on different texts")
-	case m.Estimator != o.Estimator || m.Kernel != o.Kernel || m.Base != o.Base || m.BaseDamage != o.BaseDamage:
+	case m.Estimator != o.Estimator || m.Kernel != o.Kernel || m.CodedOn != o.CodedOn || m.Base != o.Base || m.BaseDamage != o.BaseDamage:
 		return fmt.Errorf("sensitivity: the maps were measured differently: %s on %s and %s on %s", m.Estimator, m.Kernel, o.Estimator, o.Kernel)
 	}
 	return nil

@@ -28,6 +28,9 @@ type Options struct {
 	Estimator string
 	// Probe asks for noise probes beside KL.
 	Probe bool
+	// Windows are what calibrated methods (feedback, best, and refit weighted by
+	// importance) code with, as calibration.Windows makes them.
+	Windows [][]int32
 	// Base, if not nil, stores all other tensors by a recipe while one is probed:
 	// damage is then that of the whole.
 	Base  *quant.Recipe
@@ -79,6 +82,7 @@ type sweep struct {
 	jobs        []job
 	spent, all  int64
 	layerInputs map[string]decoder.Matrix
+	coded       map[[2]int]*coded // candidates coded beforehand, by weight and candidate
 }
 
 // job is a variant on its way through the layers after its tensor.
@@ -117,6 +121,9 @@ func (s *sweep) prepare() error {
 	cal := o.Calibration
 	s.out = &Map{Schema: Schema, Estimator: o.Estimator, Source: s.m.Source, Calibration: &cal, Kernel: kernel.Level(), Shard: o.Shard,
 		KeptBytes: s.m.keptBytes, KeptParameters: s.m.keptParameters}
+	if err := s.checkWindows(); err != nil {
+		return err
+	}
 	s.candidates()
 	if len(s.mine) == 0 {
 		return fmt.Errorf("sensitivity: no tensor can have any of the formats (a group size that divides no matrix?)")
@@ -135,7 +142,10 @@ func (s *sweep) prepare() error {
 			s.all += s.cost(i)
 		}
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return s.precode()
 }
 
 // candidates lists what every tensor can be stored as.
@@ -394,7 +404,7 @@ func (s *sweep) probe(i int, start *decoder.State) error {
 	}
 	for j := range t.Candidates {
 		c := &t.Candidates[j]
-		e, err := encode(s.ctx, c.Format, w.Tensor)
+		e, err := s.variant(i, j)
 		if err != nil {
 			return err
 		}

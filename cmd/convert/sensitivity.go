@@ -13,6 +13,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/smelt-go/smelt/calibration"
 	"github.com/smelt-go/smelt/calibration/mix"
 	"github.com/smelt-go/smelt/quant"
 	"github.com/smelt-go/smelt/sensitivity"
@@ -75,6 +76,7 @@ func (s *session) sensitivityCommand() *cobra.Command {
 		methods       []string
 		out, shard    string
 		recipe        string
+		cal           calibrationFlags
 		o             sensitivity.Options
 		force, asJSON bool
 	)
@@ -122,11 +124,14 @@ tensor varies.`,
 				return err
 			}
 			defer m.Close()
-			seq, cal, err := s.sequences(&text, args[0])
+			seq, measuredOn, err := s.sequences(&text, args[0])
 			if err != nil {
 				return err
 			}
-			o.Sequences, o.Calibration = seq, *cal
+			o.Sequences, o.Calibration = seq, *measuredOn
+			if o.Windows, err = codingWindows(&cal, args[0]); err != nil {
+				return err
+			}
 			o.Journal = out + ".partial"
 			o.Warn = func(t string) { s.warn(t) }
 			bars := s.newBars(cmd.Context())
@@ -160,6 +165,8 @@ tensor varies.`,
 	f.StringSliceVar(&methods, "method", []string{"rtn"}, "how candidates' codes are found; measure with the one you will use")
 	f.StringVar(&o.Estimator, "estimator", sensitivity.KL, "kl, or noise: one probe a tensor, the rest by its squared error")
 	f.BoolVar(&o.Probe, "noise", false, "probe with noise as well, to see how well it would have estimated")
+	f.StringVar(&cal.file, "calibration", "", "text `FILE` that methods refit, feedback and best code with, as quantize would")
+	f.IntVar(&cal.windows, "calibration-windows", calibration.DefaultWindows, "windows of 512 tokens of it")
 	f.StringVar(&recipe, "base", "", "measure around this recipe `FILE`")
 	f.StringVar(&shard, "shard", "", "measure one part of several: `i/n`")
 	f.IntVar(&o.BatchTokens, "batch-tokens", 0, "tokens that run together: memory against speed (default 8192)")
@@ -172,16 +179,23 @@ tensor varies.`,
 	return cmd
 }
 
+// codingWindows are what calibrated methods code with; nil without a text.
+func codingWindows(c *calibrationFlags, dir string) ([][]int32, error) {
+	if c.file == "" {
+		return nil, nil
+	}
+	all, err := c.load(dir, quant.Uniform(4, 64))
+	if err != nil {
+		return nil, err
+	}
+	return all.Windows, nil
+}
+
 // eta shows progress, as lines with an estimate where there is no terminal.
 func (s *session) eta(b *bars, start time.Time) func(string, int64, int64) {
 	last := start
 	return func(stage string, done, total int64) {
 		if b.pool != nil {
-			left := ""
-			if done > 0 {
-				left = ", " + time.Duration(float64(time.Since(start))*float64(total-done)/float64(done)).Round(time.Second).String() + " left"
-			}
-			_ = left
 			b.update(stage, done, total)
 			return
 		}
