@@ -32,8 +32,11 @@ type Feedback struct {
 	lower       []float32 // Uᵀ: row j has what earlier columns i < j do to it
 	inverse     []float32 // of Uᵀ, its blocks on the diagonal: row j has a block's columns
 	pivots      []float32 // D
-	diag        []float32 // H_jj by column
-	damping     float64
+
+	hessian []float32 // damped, in order
+	local   local     // of the blocks on its diagonal
+	diag    []float32 // H_jj by column
+	damping float64
 }
 
 // NewFeedback factors a Hessian [cols, cols], of which the lower triangle is
@@ -229,6 +232,7 @@ func (f *Feedback) losses(w, decoded []float32) []float64 {
 	rows := len(w) / f.cols
 	out := make([]float64, rows)
 	const step = 48
+	var sums [step]float32
 	e, eu := make([]float32, step*f.cols), make([]float32, step*f.cols)
 	for first := 0; first < rows; first += step {
 		n := min(step, rows-first)
@@ -247,10 +251,11 @@ func (f *Feedback) losses(w, decoded []float32) []float64 {
 			m := min(part, f.cols-at)
 			kernel.MulF32(eu[at:], f.cols, e, f.cols, n, f.lower[at*f.cols:], f.cols, m, at+m)
 		}
-		for r := range n {
-			for k, x := range eu[r*f.cols : (r+1)*f.cols] {
-				out[first+r] += float64(f.pivots[k]) * float64(x) * float64(x)
-			}
+		some := eu[:n*f.cols]
+		kernel.Mul(some, some, some)
+		kernel.MulF32(sums[:], 1, some, f.cols, n, f.pivots, f.cols, 1, f.cols)
+		for r, v := range sums[:n] {
+			out[first+r] = float64(v)
 		}
 	}
 	return out

@@ -21,6 +21,9 @@ const lanes = kernel.FeedbackRows
 //  3. for the codes of the best, least squares in the norm of the group, Σ D_j·(δ·U)_j²,
 //     and coding again, while that helps.
 //
+// Then groups are coded again, each with all others as they are (Refine), by step 3
+// and scales a little off, where that makes the whole better.
+//
 // Everything is judged with scale and bias as they are stored. A row that would
 // cost more than with the peers' rule gets that.
 func (a Affine) encodeFeedback(dst [][]byte, r Rows, st *Stats) error {
@@ -37,17 +40,26 @@ func (a Affine) encodeFeedback(dst [][]byte, r Rows, st *Stats) error {
 	codes := make([]byte, len(r.W))
 	scales, biases := make([]float32, rows*groups), make([]float32, rows*groups)
 	g := newGroupFitter(a, r.DType)
-	f.RoundGroups(decoded, func(c *Columns) {
+	// visit fits a group, for all rows.
+	visit := func(c *Columns, fit func(c *Columns, at int)) {
 		group := int(c.Index[0]) / a.Group
 		g.prepare(c)
 		for at := 0; at < c.Rows; at += lanes {
-			g.fit(c, at)
-			for i := range min(lanes, rows-at) {
-				row := at + i
-				scales[row*groups+group], biases[row*groups+group] = g.best.Scale[i], g.best.Bias[i]
+			n := max(0, min(lanes, rows-at))
+			for i := range n {
+				row := (at+i)*groups + group
+				g.best.Scale[i], g.best.Bias[i] = scales[row], biases[row]
+				for j, col := range c.Index {
+					g.codes[j*lanes+i] = float32(codes[(at+i)*r.Cols+int(col)])
+				}
+			}
+			fit(c, at)
+			for i := range n {
+				row := (at+i)*groups + group
+				scales[row], biases[row] = g.best.Scale[i], g.best.Bias[i]
 			}
 			for j, col := range c.Index {
-				for i := range min(lanes, rows-at) {
+				for i := range n {
 					codes[(at+i)*r.Cols+int(col)] = byte(g.codes[j*lanes+i])
 				}
 				out := c.Decoded[j*c.Rows+at:][:lanes]
@@ -56,7 +68,11 @@ func (a Affine) encodeFeedback(dst [][]byte, r Rows, st *Stats) error {
 				}
 			}
 		}
-	})
+	}
+	f.RoundGroups(decoded, func(c *Columns) { visit(c, g.fit) })
+	for range refinements {
+		f.Refine(r.W, decoded, func(c *Columns) { visit(c, g.refine) })
+	}
 	a.fallBack(r, decoded, codes, scales, biases, st)
 	n := a.Group * a.Bits / 8
 	for i := range scales {
@@ -66,6 +82,9 @@ func (a Affine) encodeFeedback(dst [][]byte, r Rows, st *Stats) error {
 	}
 	return nil
 }
+
+// refinements is how often groups are coded again. Later ones bring little.
+const refinements = 1
 
 // fallBack gives rows that cost more than with the peers' rule what that makes of
 // them, and counts.
@@ -85,10 +104,13 @@ func (a Affine) fallBack(r Rows, decoded []float32, codes []byte, scales, biases
 		}
 	}
 	own, rtn := r.Feedback.losses(r.W, decoded), r.Feedback.losses(r.W, plain)
-	energy := r.Feedback.losses(r.W, nil)
+	// Of the energy, which is for the report only, a sample will do.
+	sample := (rows + 7) / 8
+	for _, e := range r.Feedback.losses(r.W[:sample*r.Cols], nil) {
+		st.OutputEnergy += e * float64(rows) / float64(sample)
+	}
 	for i := range rows {
 		at, end := i*r.Cols, (i+1)*r.Cols
-		st.OutputEnergy += energy[i]
 		st.OutputRTN += rtn[i]
 		if !(own[i] <= rtn[i]) {
 			copy(decoded[at:end], plain[at:end])
@@ -184,13 +206,45 @@ func (g *groupFitter) fit(c *Columns, at int) {
 		}
 		g.try(c, t, &p)
 	}
-	kernel.MulNN(g.yt, lanes, c.Feedback, c.Stride, n, t, ldt, n, lanes)
+	g.alternate(c, t)
+}
+
+// alternate repeats least squares and coding.
+func (g *groupFitter) alternate(c *Columns, t []float32) {
+	n := g.a.Group
+	kernel.MulNN(g.yt, lanes, c.Feedback, c.Stride, n, t, c.Rows, n, lanes)
 	for range 4 {
 		p, changed := g.solve(c, n)
 		if !changed || !g.try(c, t, &p) {
 			break
 		}
 	}
+}
+
+// refine improves on best and codes.
+func (g *groupFitter) refine(c *Columns, at int) {
+	t, n := c.Targets[at:], g.a.Group
+	// What the codes cost as they are.
+	for j := range n {
+		kernel.Sub(g.z[j*lanes:(j+1)*lanes], t[j*c.Rows:][:lanes], c.Decoded[j*c.Rows+at:][:lanes])
+		copy(g.center[:], t[j*c.Rows:][:lanes]) // any finite number
+	}
+	kernel.MulNN(g.yq, lanes, c.Feedback, c.Stride, n, g.z, lanes, n, lanes)
+	kernel.Mul(g.yq, g.yq, g.yq)
+	kernel.MulNN(g.loss[:], lanes, g.d, n, 1, g.yq, lanes, n, lanes)
+	p := g.best
+	g.try(c, t, &p)
+	g.alternate(c, t)
+	for _, f := range [...]float32{0.95, 1.05} {
+		p = g.best
+		for i := range lanes {
+			mid := float32(p.Scale[i]*float32(g.top)/2) + p.Bias[i]
+			p.Scale[i] *= f
+			p.Bias[i] = mid - float32(p.Scale[i]*float32(g.top)/2)
+		}
+		g.try(c, t, &p)
+	}
+	g.alternate(c, t)
 }
 
 // ranges finds the range of each row, and sums of the targets.

@@ -56,6 +56,7 @@ func (f *Feedback) factor(h []float64, add float64) bool {
 		}
 	})
 	f.invert()
+	f.localize(h, add)
 	return true
 }
 

@@ -220,3 +220,51 @@ func TestSolve(t *testing.T) {
 		}
 	}
 }
+
+// TestRefine: coding groups again makes the loss smaller, and what it says it is.
+func TestRefine(t *testing.T) {
+	const cols, rows = 128, 40
+	h := correlated(cols, 400)
+	w := weights(t, rows, cols)
+	f, err := NewFeedback(h, cols, 32, 0.01)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const step = 0.25
+	decoded := slices.Clone(w)
+	f.Round(decoded, grid(step))
+	before := quadratic(h, cols, 0.01, w, decoded)
+	f.Refine(w, decoded, func(c *Columns) {
+		for r := range c.Rows {
+			// Round with the group's own feedback, if that is better.
+			cost := func(get func(j int) float32) (sum float64) {
+				for j := range c.Index {
+					var x float64
+					for i := range j + 1 {
+						x += float64(c.Feedback[j*c.Stride+i]) * float64(c.Targets[i*c.Rows+r]-get(i))
+					}
+					sum += float64(c.Pivots[j]) * x * x
+				}
+				return sum
+			}
+			next := make([]float32, len(c.Index))
+			for j := range c.Index {
+				x := c.Targets[j*c.Rows+r]
+				for i := range j {
+					x += c.Feedback[j*c.Stride+i] * (c.Targets[i*c.Rows+r] - next[i])
+				}
+				next[j] = float32(math.RoundToEven(float64(x/step))) * step
+			}
+			if cost(func(j int) float32 { return next[j] }) < cost(func(j int) float32 { return c.Decoded[j*c.Rows+r] }) {
+				for j, v := range next {
+					c.Decoded[j*c.Rows+r] = v
+				}
+			}
+		}
+	})
+	after := quadratic(h, cols, 0.01, w, decoded)
+	t.Logf("%.5g, refined %.5g", before, after)
+	if !(after < before) {
+		t.Errorf("refined from %g to %g", before, after)
+	}
+}
