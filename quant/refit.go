@@ -185,7 +185,7 @@ func (f *fitter) measure(scale, bias float32) candidate {
 		m.q, m.qq, m.qw = float64(q), float64(qq), float64(qw)
 	} else {
 		for i, x := range f.w {
-			q := float64(nearest(x, bias, inv, top))
+			q := float64(nearestCode(x, bias, inv, top))
 			dq := float64(float64(f.d[i]) * q)
 			m.q += dq
 			m.qq += float64(dq * q)
@@ -204,13 +204,13 @@ func (f *fitter) assign(codes []byte, scale, bias float32) {
 	inv := 1 / scale
 	top := int32(1)<<f.bits - 1
 	for i, x := range f.w {
-		codes[i] = byte(nearest(x, bias, inv, top))
+		codes[i] = byte(nearestCode(x, bias, inv, top))
 	}
 }
 
-// nearest is the code for a weight. Adding 1.5·2²³ rounds to an integer, ties to
+// nearestCode is the code for a weight. Adding 1.5·2²³ rounds to an integer, ties to
 // even, in the low bits.
-func nearest(x, bias, inv float32, top int32) int32 {
+func nearestCode(x, bias, inv float32, top int32) int32 {
 	const magic = 3 << 22
 	v := min(max(float32((x-bias)*inv), 0), float32(top))
 	return int32(math.Float32bits(v+magic)) - 0x4b400000

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"unicode/utf8"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
@@ -19,9 +20,10 @@ import (
 
 func (s *session) evalCommand() *cobra.Command {
 	var (
-		text, ref string
-		asJSON    bool
-		o         fidelity.Options
+		texts  []string
+		ref    string
+		asJSON bool
+		o      fidelity.Options
 	)
 	cmd := &cobra.Command{
 		Use:   "eval DIR|BUNDLE --text FILE",
@@ -32,14 +34,18 @@ Face directory or an MLX one, quantized or not; a BUNDLE runs as it is.
 With --reference, usually the directory that DIR was made from, it prints how far
 the predicted distributions are from the reference's (KL, in nats), how often both
 put the same token first, and the paired difference of ln perplexity with its
-standard error.`,
+standard error.
+
+Several texts are measured side by side: what a calibration has gained on texts of
+its own kind says little about others.`,
 		Example: s.examples(
 			"eval ./gemma-3-270m --text eval.txt",
 			"eval ./gemma-4bit --text eval.txt --reference ./gemma-3-270m --windows 4",
+			"eval ./gemma-4bit --text docs.txt --text code.txt --reference ./gemma-3-270m",
 			"eval gemma.bundle --text eval.txt --reference ./gemma-3-270m --json"),
 		Args: takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if text == "" {
+			if len(texts) == 0 {
 				return usagef("eval: give a text: --text FILE")
 			}
 			if o.Window < 2 || o.Limit < 0 {
@@ -59,33 +65,43 @@ standard error.`,
 				defer refDone()
 				against = r
 			}
-			data, err := os.ReadFile(text)
-			if err != nil {
-				return err
-			}
-			ids, err := tok.Encode(string(data), tokenizer.EncodeOptions{})
-			if err != nil {
-				return fmt.Errorf("%s: %w", text, err)
-			}
 			if o.Prefix, err = tok.Encode("", tokenizer.EncodeOptions{AddSpecial: true}); err != nil {
 				return err
 			}
-			bars := s.newBars(cmd.Context())
-			o.Progress = bars.update
-			rep, err := fidelity.Evaluate(cmd.Context(), m, against, ids, o)
-			bars.close()
-			if err != nil {
-				return err
+			var reps []evaluated
+			for _, text := range texts {
+				data, err := os.ReadFile(text)
+				if err != nil {
+					return err
+				}
+				if !utf8.Valid(data) {
+					return fmt.Errorf("%s: is not UTF-8 (a binary file?)", text)
+				}
+				ids, err := tok.Encode(string(data), tokenizer.EncodeOptions{})
+				if err != nil {
+					return fmt.Errorf("%s: %w", text, err)
+				}
+				bars := s.newBars(cmd.Context())
+				o.Progress = bars.update
+				rep, err := fidelity.Evaluate(cmd.Context(), m, against, ids, o)
+				bars.close()
+				if err != nil {
+					return fmt.Errorf("%s: %w", text, err)
+				}
+				reps = append(reps, evaluated{text, rep})
 			}
-			if asJSON {
-				return s.printJSON(rep)
+			switch {
+			case asJSON && len(reps) == 1:
+				return s.printJSON(reps[0].Report)
+			case asJSON:
+				return s.printJSON(reps)
 			}
-			s.printFidelity(rep)
+			s.printFidelity(reps)
 			return nil
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&text, "text", "", "text `FILE`, UTF-8")
+	f.StringArrayVar(&texts, "text", nil, "text `FILE`, UTF-8; may be given several times")
 	f.StringVar(&ref, "reference", "", "`MODEL` to compare with: a directory or a bundle")
 	f.IntVar(&o.Window, "window", fidelity.DefaultWindow, "tokens of a window")
 	f.IntVar(&o.Limit, "windows", 0, "evaluate only the first `N` windows (default: all)")
@@ -130,19 +146,43 @@ func openModel(dir string) (fidelity.Model, *tokenizer.Tokenizer, func() error, 
 	return fidelity.Decoder(m), tok, m.Close, nil
 }
 
-// printFidelity prints what was measured.
-func (s *session) printFidelity(r *fidelity.Report) {
+// evaluated is what was measured on one text.
+type evaluated struct {
+	Text string `json:"text"`
+	*fidelity.Report
+}
+
+// printFidelity prints what was measured, texts side by side.
+func (s *session) printFidelity(reps []evaluated) {
 	t := newTable(nil)
-	row := func(name, format string, args ...any) { t.AppendRow(table.Row{name, fmt.Sprintf(format, args...)}) }
-	row("text", "%s of %d tokens, %s", plural(r.Windows, "window"), r.Window, plural(r.Positions, "position"))
-	row("perplexity", "%.4f", r.Perplexity)
-	if a := r.Against; a != nil {
-		row("reference", "%.4f", a.Perplexity)
-		row("Δ ln perplexity", "%+.5f ± %.5f", a.Delta, a.DeltaError)
-		row("mean KL", "%.5f ± %.5f", a.KL, a.KLError)
-		row("99 % KL", "%.4f", a.KL99)
-		row("99.9 % KL", "%.4f (largest %.4f)", a.KL999, a.KLMax)
-		row("same first token", "%.1f %%", 100*a.Top1)
+	row := func(name string, value func(r *fidelity.Report) string) {
+		cells := table.Row{name}
+		for _, r := range reps {
+			cells = append(cells, value(r.Report))
+		}
+		t.AppendRow(cells)
+	}
+	against := func(name, format string, args func(a *fidelity.Against) []any) {
+		row(name, func(r *fidelity.Report) string { return fmt.Sprintf(format, args(r.Against)...) })
+	}
+	if len(reps) > 1 {
+		cells := table.Row{""}
+		for _, r := range reps {
+			cells = append(cells, filepath.Base(r.Text))
+		}
+		t.AppendRow(cells)
+	}
+	row("text", func(r *fidelity.Report) string {
+		return fmt.Sprintf("%s of %d tokens, %s", plural(r.Windows, "window"), r.Window, plural(r.Positions, "position"))
+	})
+	row("perplexity", func(r *fidelity.Report) string { return fmt.Sprintf("%.4f", r.Perplexity) })
+	if reps[0].Against != nil {
+		against("reference", "%.4f", func(a *fidelity.Against) []any { return []any{a.Perplexity} })
+		against("Δ ln perplexity", "%+.5f ± %.5f", func(a *fidelity.Against) []any { return []any{a.Delta, a.DeltaError} })
+		against("mean KL", "%.5f ± %.5f", func(a *fidelity.Against) []any { return []any{a.KL, a.KLError} })
+		against("99 % KL", "%.4f", func(a *fidelity.Against) []any { return []any{a.KL99} })
+		against("99.9 % KL", "%.4f (largest %.4f)", func(a *fidelity.Against) []any { return []any{a.KL999, a.KLMax} })
+		against("same first token", "%.1f %%", func(a *fidelity.Against) []any { return []any{100 * a.Top1} })
 	}
 	s.printTable(t)
 }
