@@ -101,7 +101,7 @@ func (s *Subject) streams(ctx context.Context, rec *Recording, n int) (siteRows,
 	if s.Reference == nil {
 		return out, nil
 	}
-	r, err := s.Reference.Forward(ctx, rec.IDs[:n], reference.Options{})
+	r, err := s.Reference.Forward(ctx, rec.IDs[:n], reference.Options{Product: product})
 	if err != nil {
 		return nil, err
 	}

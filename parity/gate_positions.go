@@ -43,7 +43,7 @@ func positionsGate() Gate {
 				}
 			}
 			if s.Reference != nil && !s.large && len(beyond) > 0 {
-				r, err := s.Reference.Forward(ctx, ids, reference.Options{Head: true, Positions: beyond})
+				r, err := s.Reference.Forward(ctx, ids, reference.Options{Head: true, Positions: beyond, Product: product})
 				if err != nil {
 					return nil, err
 				}

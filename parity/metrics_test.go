@@ -121,3 +121,28 @@ func TestHeldIsTheNewestPositionOfASlot(t *testing.T) {
 		}
 	}
 }
+
+func TestLogSumExpOfLongRows(t *testing.T) {
+	row := make([]float32, longRow+5)
+	for i := range row {
+		row[i] = float32(i%1013)/40 - float32(i%7)
+	}
+	row[3*4096+1] = 31
+	sum := 0.0
+	for _, v := range row {
+		sum += math.Exp(float64(v))
+	}
+	if got, want := logSumExp(row), math.Log(sum); math.Abs(got-want) > 1e-6 {
+		t.Errorf("%v, want %v", got, want)
+	}
+	for i := range 2 * 4096 {
+		row[i] = float32(math.Inf(-1)) // masked tokens
+	}
+	if got := logSumExp(row); !(got > 31 && got < 40) {
+		t.Errorf("with masked tokens: %v", got)
+	}
+	row[9000] = float32(math.NaN())
+	if got := logSumExp(row); got == got {
+		t.Errorf("with a NaN: %v", got)
+	}
+}

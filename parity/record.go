@@ -7,7 +7,10 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/smelt-go/smelt/chunking"
 	"github.com/smelt-go/smelt/parity/reference"
@@ -40,17 +43,22 @@ func Record(ctx context.Context, m *reference.Model, ids []int32, source string)
 		}
 	}
 	tile := func(first int, x *reference.Matrix) error {
+		rec.MaxAbs = math.Max(rec.MaxAbs, maxAbs(x.Data))
+		var g errgroup.Group
+		g.SetLimit(runtime.GOMAXPROCS(0))
 		for t := range x.Rows {
-			row := x.Row(t)
-			acc[t].add(first, row)
-			if rec.Positions[t].Row != nil {
-				copy(rec.Positions[t].Row[first:], row)
-			}
-			rec.MaxAbs = math.Max(rec.MaxAbs, maxAbs(row))
+			g.Go(func() error {
+				row := x.Row(t)
+				acc[t].add(first, row)
+				if rec.Positions[t].Row != nil {
+					copy(rec.Positions[t].Row[first:], row)
+				}
+				return nil
+			})
 		}
-		return nil
+		return g.Wait()
 	}
-	if _, err := m.Forward(ctx, ids, reference.Options{Head: true, HeadTile: tile}); err != nil {
+	if _, err := m.Forward(ctx, ids, reference.Options{Head: true, HeadTile: tile, Product: product}); err != nil {
 		return nil, fmt.Errorf("parity: %s: %w", source, err)
 	}
 	for t := range acc {

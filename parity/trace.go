@@ -54,7 +54,7 @@ func (s *Subject) referenceSites(ctx context.Context, rec *Recording, from, to i
 		out[name] = rows
 	}
 	s.progress("reference, every intermediate", 0, 1)
-	if _, err := s.Reference.Forward(ctx, rec.IDs[:to], reference.Options{Tap: tap}); err != nil {
+	if _, err := s.Reference.Forward(ctx, rec.IDs[:to], reference.Options{Tap: tap, Product: product}); err != nil {
 		return nil, err
 	}
 	s.progress("reference, every intermediate", 1, 1)
