@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"runtime/debug"
 
 	"github.com/smelt-go/smelt/checkpoint"
 	"github.com/smelt-go/smelt/chunking"
@@ -105,6 +106,8 @@ func Open(dir string, opts Options) (*Engine, error) {
 		}
 	}
 	ok = true
+	// What was read is garbage by now, and the weights will want its room.
+	debug.FreeOSMemory()
 	return e, nil
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/smelt-go/smelt/chunking"
 	"github.com/smelt-go/smelt/mil"
@@ -94,9 +95,25 @@ func (s *Session) Reset() {
 	}
 	for _, m := range s.kv {
 		for _, c := range m {
-			clear(c.k.F)
-			clear(c.v.F)
+			clearWritten(c.k.F)
+			clearWritten(c.v.F)
 		}
+	}
+}
+
+// clearWritten zeroes what is not zero, page by page: writing to a page that
+// nothing was written to would make it take memory.
+func clearWritten(x []float32) {
+	const page = 1024
+	for len(x) > 0 {
+		p := x[:min(page, len(x))]
+		for _, v := range p {
+			if math.Float32bits(v) != 0 {
+				clear(p)
+				break
+			}
+		}
+		x = x[len(p):]
 	}
 }
 

@@ -19,6 +19,44 @@ type linearTask struct {
 	bias  []float32
 	t     int
 	round bool
+	left  *kernel.Left // x in another form, if products are faster so
+}
+
+// leftRows is the number of weight rows of a unit where x is packed.
+const leftRows = 32
+
+// unit is the number of weight rows of a unit of work.
+func (p *linearTask) unit() int {
+	if p.left != nil {
+		return leftRows
+	}
+	return linearRows
+}
+
+// packTask packs the rows of x for one product or several.
+type packTask struct {
+	left  kernel.Left
+	ready bool // for the other products of this instruction
+}
+
+func (p *packTask) run(lo, hi int) { p.left.Pack(lo, hi) }
+
+// pack brings x into the form that is best for weights in float32 and those
+// that are decoded, once for all products of an instruction.
+func (p *linearTask) pack(f *frame) {
+	p.left = nil
+	if p.w.f16 != nil {
+		return
+	}
+	q := &f.packed
+	if !q.ready {
+		if !q.left.Prepare(p.x, p.w.k, p.t, p.w.n, p.w.k) {
+			return
+		}
+		f.pool.do(q.left.Tiles(), 1, q)
+		q.ready = true
+	}
+	p.left = &q.left
 }
 
 var scratchPool = sync.Pool{New: func() any { return new([]float32) }}
@@ -29,13 +67,17 @@ func (p *linearTask) run(lo, hi int) {
 	step := hi - lo
 	var scratch *[]float32
 	if w.rows != nil {
-		step = max(1, 1<<16/(linearRows*w.k))
+		step = max(1, 1<<16/(p.unit()*w.k))
 		scratch = scratchPool.Get().(*[]float32)
 		defer scratchPool.Put(scratch)
 	}
 	for u := lo; u < hi; u += step {
-		j0, j1 := u*linearRows, min(min(u+step, hi)*linearRows, w.n)
-		w.mulRows(p.dst, p.x, p.t, j0, j1, scratch)
+		j0, j1 := u*p.unit(), min(min(u+step, hi)*p.unit(), w.n)
+		if p.left != nil {
+			w.mulLeft(p.dst, p.left, j0, j1, scratch)
+		} else {
+			w.mulRows(p.dst, p.x, p.t, j0, j1, scratch)
+		}
 		if p.bias == nil && !p.round {
 			continue
 		}
@@ -96,6 +138,7 @@ func (l *lowering) product(op *mil.Op, param string, w *weight, bias []float32) 
 	return instr{out: []int{o}, exact: true, alias: -1, weight: bytes, run: func(f *frame) error {
 		p := local[linearTask](f, id)
 		p.w, p.bias, p.round = w, bias, round
+		f.packed.ready = false
 		if err := p.bind(f, f.t[x], o, dt); err != nil {
 			return err
 		}

@@ -25,6 +25,7 @@ type frame struct {
 	check   checkF16
 	runs    int       // counts runs, for what stays the same during one
 	scratch []float32 // of the instruction being executed
+	packed  packTask  // likewise
 }
 
 // held is a tensor with the buffer that its elements are in; buf is nil if

@@ -125,6 +125,7 @@ func (l *lowering) products(g []linearOf) (instr, error) {
 		if p.parts == nil {
 			p.parts, p.ends = make([]linearTask, len(g)), make([]int, len(g))
 		}
+		f.packed.ready = false
 		units, work := 0, 0
 		for i := range g {
 			q := &p.parts[i]
@@ -156,11 +157,12 @@ func (p *linearTask) bind(f *frame, t *Tensor, o int, dt mil.DType) error {
 	copy(shape[:], t.Shape)
 	shape[r-1] = w.n
 	p.dst, p.x, p.t = f.out(o, dt, shape[:r]...).F, t.F, len(t.F)/w.k
+	p.pack(f)
 	return nil
 }
 
 // units is the number of units of work.
-func (p *linearTask) units() int { return (p.w.n + linearRows - 1) / linearRows }
+func (p *linearTask) units() int { return (p.w.n + p.unit() - 1) / p.unit() }
 
 // gatedTask computes act(gate)·up; a unit is linearRows columns of both.
 type gatedTask struct {
@@ -172,7 +174,7 @@ func (p *gatedTask) run(lo, hi int) {
 	p.gate.run(lo, hi)
 	p.up.run(lo, hi)
 	n := p.gate.w.n
-	j0, j1 := lo*linearRows, min(hi*linearRows, n)
+	j0, j1 := lo*p.gate.unit(), min(hi*p.gate.unit(), n)
 	for i := range p.gate.t {
 		a, b := p.gate.dst[i*n+j0:i*n+j1], p.up.dst[i*n+j0:i*n+j1]
 		p.act(a, a)
@@ -200,11 +202,15 @@ func (l *lowering) gated(op *mil.Op, gate, up linearOf, act func(dst, x []float3
 		p.gate.w, p.gate.bias, p.gate.round = gate.w, gate.bias, round
 		p.up.w, p.up.bias, p.up.round = up.w, up.bias, round
 		t := f.t[x]
+		f.packed.ready = false
 		if err := p.gate.bind(f, t, o, dt); err != nil {
 			return err
 		}
 		if err := p.up.bind(f, t, tmp, dt); err != nil {
 			return err
+		}
+		if p.gate.left == nil || p.up.left == nil { // units are the same columns
+			p.gate.left, p.up.left = nil, nil
 		}
 		f.pool.do(p.gate.units(), 1+(1<<14)/(linearRows*gate.w.k*max(p.gate.t, 1)), p)
 		p.gate.dst, p.gate.x, p.up.dst, p.up.x = nil, nil, nil, nil

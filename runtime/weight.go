@@ -113,11 +113,26 @@ func (w *weight) mulRows(dst, x []float32, t, j0, j1 int, scratch *[]float32) {
 	case w.packed != nil:
 		w.packed.Mul(out, w.n, x, k, t, j0, n)
 	default:
-		if cap(*scratch) < n*k {
-			*scratch = make([]float32, n*k)
-		}
-		rows := (*scratch)[:n*k]
-		w.rows.Rows(rows, j0, n)
-		kernel.MulF32(out, w.n, x, k, t, rows, k, n, k)
+		kernel.MulF32(out, w.n, x, k, t, w.decode(j0, n, scratch), k, n, k)
 	}
+}
+
+// mulLeft is mulRows with packed rows as x.
+func (w *weight) mulLeft(dst []float32, l *kernel.Left, j0, j1 int, scratch *[]float32) {
+	out, n, k := dst[j0:], j1-j0, w.k
+	switch {
+	case w.f32 != nil:
+		l.MulF32(out, w.n, w.f32[j0*k:j1*k], k, n)
+	case w.packed != nil:
+		w.packed.MulLeft(out, w.n, l, j0, n)
+	default:
+		l.MulF32(out, w.n, w.decode(j0, n, scratch), k, n)
+	}
+}
+
+// decode decodes n rows into scratch.
+func (w *weight) decode(from, n int, scratch *[]float32) []float32 {
+	rows := grown(scratch, n*w.k)
+	w.rows.Rows(rows, from, n)
+	return rows
 }

@@ -102,29 +102,39 @@ func TestCompressedWeights(t *testing.T) {
 }
 
 // A row has the same bits alone, where codes are multiplied as they lie, and
-// among others, where they are decoded first; and with any number of threads.
+// among others, where they are decoded first, or many others, which are packed;
+// and with any number of threads. So do rows of fused products.
 func TestCompressedRowsAreIndependent(t *testing.T) {
-	const n, k, rows = 528, 256, 5
-	r := rand.New(rand.NewPCG(10, 10))
-	x := randomTensor(r, mil.Float16, rows, k)
-	for name, weight := range compressedWeights(r, n, k) {
-		run := func(rows, threads int, x []float32) []float32 {
-			b := mil.NewBuilder("main", mil.CoreML8)
-			in := b.Input("x", mil.T(mil.Float16, rows, k))
-			b.Output("out", b.Op("linear", "op", mil.Args{"x": in, "weight": weight(b)}))
-			out, err := load(t, program(t, b), Options{Threads: threads}).New().Run("main", map[string]*Tensor{
-				"x": {DType: mil.Float16, Shape: []int{rows, k}, F: x},
-			})
-			if err != nil {
-				t.Fatal(err)
+	for _, s := range []struct{ rows, n, k int }{{5, 528, 256}, {40, 176, 1536}} {
+		rows, n, k := s.rows, s.n, s.k
+		r := rand.New(rand.NewPCG(10, 10))
+		x := randomTensor(r, mil.Float16, rows, k)
+		for name, weight := range compressedWeights(r, n, k) {
+			run := func(rows, threads int, x []float32) map[string]*Tensor {
+				b := mil.NewBuilder("main", mil.CoreML8)
+				in := b.Input("x", mil.T(mil.Float16, rows, k))
+				w := weight(b)
+				b.Output("out", b.Op("linear", "op", mil.Args{"x": in, "weight": w}))
+				// Another tensor, so that these two are on their own.
+				y := b.Op("relu", "y", mil.Args{"x": in})
+				gate := b.Op("silu", "act", mil.Args{"x": b.Op("linear", "gate", mil.Args{"x": y, "weight": w})})
+				b.Output("gated", b.Op("mul", "mul", mil.Args{"x": gate, "y": b.Op("linear", "up", mil.Args{"x": y, "weight": w})}))
+				out, err := load(t, program(t, b), Options{Threads: threads}).New().Run("main", map[string]*Tensor{
+					"x": {DType: mil.Float16, Shape: []int{rows, k}, F: x},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return out
 			}
-			return out["out"].F
-		}
-		all := run(rows, 2, x.F)
-		for i := range rows {
-			for _, threads := range []int{1, 3} {
-				if one := run(1, threads, x.F[i*k:(i+1)*k]); !slices.Equal(one, all[i*n:(i+1)*n]) {
-					t.Errorf("%s: row %d differs alone with %d threads", name, i, threads)
+			all := run(rows, 2, x.F)
+			for i := 0; i < rows; i += max(1, rows/5) {
+				for _, threads := range []int{1, 3} {
+					for what, one := range run(1, threads, x.F[i*k:(i+1)*k]) {
+						if !slices.Equal(one.F, all[what].F[i*n:(i+1)*n]) {
+							t.Errorf("%s: row %d of %d of %s differs alone with %d threads", name, i, rows, what, threads)
+						}
+					}
 				}
 			}
 		}

@@ -18,6 +18,8 @@
 // order. An element of a result therefore never depends on how many others
 // are computed with it, on tile sizes or on threads: a matrix product gives a
 // row the same bits as a product with that row alone.
+// Products of many long rows run on packed panels, lane after lane, and keep
+// this order too (panel.go); so does what SyrkF32 adds in a block.
 //
 // AVX2, AVX-512 and NEON give the same bits, those of NaN aside. They use
 // fused multiply-add where the Go form rounds the product, so a sum of k

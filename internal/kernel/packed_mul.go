@@ -123,6 +123,18 @@ func (p *Packed) Mul(dst []float32, ldd int, x []float32, ldx, t, from, n int) {
 	}
 }
 
+// MulLeft is Mul with packed rows as x.
+func (p *Packed) MulLeft(dst []float32, ldd int, l *Left, from, n int) {
+	s := packedScratches.Get().(*packedScratch)
+	defer s.release()
+	for j := 0; j < n; j += l.f.cols {
+		m := min(l.f.cols, n-j)
+		rows := sized(&s.rows, m*p.K)
+		p.decode(rows, from+j, m, s)
+		mulLeft(l, dst[j:], ldd, rows, p.K, m)
+	}
+}
+
 // packedTile is the number of decoded elements that are multiplied at a time.
 const packedTile = 48 << 10
 

@@ -36,7 +36,7 @@ func (f *panelForms) slot() int { return f.most * f.cols }
 // takes says that a product is faster with panels: with rows so long that the
 // tiles of the other form, which read whole rows, leave the first cache level.
 func (f *panelForms) takes(t, n, k, size int) bool {
-	if f == nil || t < panelLeastRows || n < f.cols {
+	if f == nil || t < panelLeastRows || n < panelLeastCols {
 		return false
 	}
 	least := f.fromF32
@@ -48,6 +48,7 @@ func (f *panelForms) takes(t, n, k, size int) bool {
 
 const (
 	panelLeastRows = 32
+	panelLeastCols = 128 // for which x is worth packing
 	// never is longer than any row.
 	never = math.MaxInt
 	// panelRows bounds the rows of x that are packed at once.
@@ -75,8 +76,8 @@ var laneOrder = func() (out [lanes]struct{ lane, top, merges, slot int }) {
 
 // panelScratch is the memory of one product under way.
 type panelScratch struct {
-	left, right, sums, edge []float32
-	tail                    [lanes * lanes]float32 // or halves
+	right, sums, edge []float32
+	tail              [lanes * lanes]float32 // or halves
 }
 
 var panelScratches = sync.Pool{New: func() any { return new(panelScratch) }}
@@ -98,22 +99,81 @@ func (s panelShape) tile(i int) (from, to int) { return i * s.t / s.tiles, (i + 
 func (s panelShape) lane(width int) int { return s.steps*width + spill }
 
 func mulPanels[W Weight](f *panelForms, dst []float32, ldd int, x []float32, ldx, t int, w []W, ldw, n, k int) {
-	sc := panelScratches.Get().(*panelScratch)
-	defer panelScratches.Put(sc)
+	l := lefts.Get().(*Left)
+	defer l.release()
 	blocks := (t + panelRows - 1) / panelRows
 	for b := range blocks {
 		t0, t1 := b*t/blocks, (b+1)*t/blocks
-		s := f.shape(t1-t0, k)
-		left := sized(&sc.left, s.tiles*lanes*s.lane(f.most))
-		for i := range s.tiles {
-			from, to := s.tile(i)
-			packPanel(f, sc, left[i*lanes*s.lane(f.most):], s.lane(to-from), to-from, x[(t0+from)*ldx:], ldx, to-from, k)
-		}
-		right := sized(&sc.right, lanes*s.lane(f.cols))
-		for j := 0; j < n; j += f.cols {
-			packPanel(f, sc, right, s.lane(f.cols), f.cols, w[j*ldw:], ldw, min(f.cols, n-j), k)
-			f.mulPanel(sc, s, dst[t0*ldd+j:], ldd, left, right, min(f.cols, n-j))
-		}
+		l.set(f, x[t0*ldx:], ldx, t1-t0, k)
+		l.Pack(0, l.Tiles())
+		mulLeft(l, dst[t0*ldd:], ldd, w, ldw, n)
+	}
+}
+
+var lefts = sync.Pool{New: func() any { return new(Left) }}
+
+func (l *Left) release() {
+	l.x = nil
+	lefts.Put(l)
+}
+
+// Left is the left operand of products, packed once for several of them. It
+// must not be changed while it is in use.
+type Left struct {
+	f     *panelForms
+	shape panelShape
+	x     []float32
+	ldx   int
+	k     int
+	data  []float32
+}
+
+// Prepare makes l stand for t rows of k elements of x, ldx apart, for products
+// with float32 or codes of at least n rows. It returns false, and l is not to
+// be used, if the products of x itself are as fast.
+func (l *Left) Prepare(x []float32, ldx, t, n, k int) bool {
+	if t > panelRows || !cur.panel.takes(t, n, k, 4) {
+		return false
+	}
+	l.set(cur.panel, x, ldx, t, k)
+	return true
+}
+
+func (l *Left) set(f *panelForms, x []float32, ldx, t, k int) {
+	l.f, l.shape, l.x, l.ldx, l.k = f, f.shape(t, k), x, ldx, k
+	l.data = sized(&l.data, l.shape.tiles*l.stride())
+}
+
+// stride is the number of elements from tile to tile.
+func (l *Left) stride() int { return lanes * l.shape.lane(l.f.most) }
+
+// Tiles is the number of parts that Pack takes.
+func (l *Left) Tiles() int { return l.shape.tiles }
+
+// Pack packs tiles lo to hi. All of them must be before a product, in any order.
+func (l *Left) Pack(lo, hi int) {
+	sc := panelScratches.Get().(*panelScratch)
+	defer panelScratches.Put(sc)
+	for i := lo; i < hi; i++ {
+		from, to := l.shape.tile(i)
+		packPanel(l.f, sc, l.data[i*l.stride():], l.shape.lane(to-from), to-from, l.x[from*l.ldx:], l.ldx, to-from, l.k)
+	}
+}
+
+// MulF32 is the product of MulF32 with the packed rows as x.
+func (l *Left) MulF32(dst []float32, ldd int, w []float32, ldw, n int) {
+	mulLeft(l, dst, ldd, w, ldw, n)
+}
+
+func mulLeft[W Weight](l *Left, dst []float32, ldd int, w []W, ldw, n int) {
+	sc := panelScratches.Get().(*panelScratch)
+	defer panelScratches.Put(sc)
+	f, lane := l.f, l.shape.lane(l.f.cols)
+	right := sized(&sc.right, lanes*lane)
+	for j := 0; j < n; j += f.cols {
+		cols := min(f.cols, n-j)
+		packPanel(f, sc, right, lane, f.cols, w[j*ldw:], ldw, cols, l.k)
+		f.mulPanel(sc, l.shape, dst[j:], ldd, l.data, right, cols)
 	}
 }
 

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 )
 
@@ -15,8 +16,8 @@ func TestPanelsKeepTheOrder(t *testing.T) {
 		}
 		for _, k := range []int{7, 16, 129, 143, 160, 255, 576} {
 			for _, rows := range []int{32, 33, 41, 43, 97, panelRows + 3} {
-				for _, n := range []int{16, 31, 32, 33, 47, 64, 70} {
-					if rows > 50 && n != 33 {
+				for _, n := range []int{panelLeastCols, panelLeastCols + 1, 143, 144, 175} {
+					if rows > 50 && n != 143 {
 						continue
 					}
 					const gap = 3
@@ -47,6 +48,54 @@ func TestPanelsKeepTheOrder(t *testing.T) {
 						}
 					}
 				}
+			}
+		}
+	})
+}
+
+// Rows that are packed once give the same bits, from codes as well.
+func TestLeft(t *testing.T) {
+	eachLevel(t, func(t *testing.T) {
+		f := cur.panel
+		if f == nil {
+			if new(Left).Prepare(make([]float32, 64*4096), 4096, 64, 4096, 4096) {
+				t.Error("packs for the Go form")
+			}
+			return
+		}
+		defer func(old panelForms) { *f = old }(*f)
+		f.fromF32 = 0
+		const n, k = 150, 64
+		p := &Packed{N: n, K: k, Bits: 4, Codes: make([]byte, n*k/2), Block: 32, BlockRows: 1,
+			Scale: Numbers{F32: numbers(41, n*k/32)}}
+		for i := range p.Codes {
+			p.Codes[i] = byte(i * 37)
+		}
+		if err := p.Prepare(); err != nil {
+			t.Fatal(err)
+		}
+		for _, rows := range []int{32, 50, 128} {
+			x := numbers(42, rows*(k+1))
+			want, got, wide := make([]float32, rows*n), make([]float32, rows*n), make([]float32, n*k)
+			p.Mul(want, n, x, k+1, rows, 0, n)
+			var l Left
+			if !l.Prepare(x, k+1, rows, n, k) {
+				t.Fatal("does not pack")
+			}
+			for i := l.Tiles() - 1; i >= 0; i-- {
+				l.Pack(i, i+1)
+			}
+			for _, cut := range [][2]int{{0, 33}, {33, n}} {
+				p.MulLeft(got[cut[0]:], n, &l, cut[0], cut[1]-cut[0])
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%d rows: other bits from codes", rows)
+			}
+			clear(got)
+			p.Rows(wide, 0, n)
+			l.MulF32(got, n, wide, k, n)
+			if !slices.Equal(got, want) {
+				t.Errorf("%d rows: other bits", rows)
 			}
 		}
 	})
