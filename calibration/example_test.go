@@ -26,7 +26,7 @@ func Example() {
 	err = calibration.Run(context.Background(), d, windows, calibration.Options{
 		Wants: func(string) calibration.Want { return calibration.Want{What: calibration.Full} },
 		Quantize: func(_ context.Context, m *calibration.Module) (checkpoint.Tensor, error) {
-			if m.Layer < 1 {
+			if m.Layer == 0 {
 				fmt.Printf("%s: %v, %d tokens\n", m.Path, m.Weight.Shape(), m.Hessian.Tokens)
 			}
 			return nil, nil
@@ -36,5 +36,11 @@ func Example() {
 		log.Fatal(err)
 	}
 	// Output:
-	// model.layers.0.self_attn.q_proj: [128 64], 8 tokens
+	// model.layers.0.self_attn.q_proj: [128 96], 8 tokens
+	// model.layers.0.self_attn.k_proj: [64 96], 8 tokens
+	// model.layers.0.self_attn.v_proj: [64 96], 8 tokens
+	// model.layers.0.self_attn.o_proj: [96 128], 8 tokens
+	// model.layers.0.mlp.gate_proj: [200 96], 8 tokens
+	// model.layers.0.mlp.up_proj: [200 96], 8 tokens
+	// model.layers.0.mlp.down_proj: [96 200], 8 tokens
 }

@@ -205,7 +205,7 @@ func (r *run) sequential(ctx context.Context) error {
 
 // headTokens is how many tokens the Hessian of a tied head is summed over: it
 // comes before everything else, at the price of another run of the model.
-const headTokens = 6144
+const headTokens = 4096
 
 // tied quantizes the matrix of embedding and head.
 func (r *run) tied(ctx context.Context) (checkpoint.Tensor, error) {
@@ -266,9 +266,16 @@ func (r *run) layer(ctx context.Context, layer int, full, behind *decoder.State)
 		if err := pq.Run(func(path string) (checkpoint.Tensor, error) { return got[path], nil }); err != nil {
 			return err
 		}
+		if last := pq.Last() && layer == r.d.Config().Layers-1; last {
+			break // nothing reads what the original model computes from here on
+		}
 		if err := pf.Run(nil); err != nil {
 			return err
 		}
+	}
+	if pq.Last() && layer == r.d.Config().Layers-1 {
+		pq.Next()
+		return pq.Err()
 	}
 	// Both have the same stages: full has not noticed the end yet.
 	if pq.Err() == nil {

@@ -115,6 +115,9 @@ func (p *Pass) Next() bool {
 // Input is that of the running stage.
 func (p *Pass) Input() Input { return p.input }
 
+// Last reports whether no stage follows.
+func (p *Pass) Last() bool { return p.at >= len(p.stages)-1 }
+
 // Err is the error that ended the pass.
 func (p *Pass) Err() error { return p.err }
 

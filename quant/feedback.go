@@ -214,9 +214,14 @@ func (f *Feedback) Round(w []float32, round func(col int, t []float32)) {
 	})
 }
 
-// feedbackBlock is how many rows are coded together: enough to use a factor that
-// lies in the cache.
-func feedbackBlock(cols int) int { return min(max((1<<17)/cols, 64), 256) / lanes * lanes }
+// feedbackBlock is how many of so many rows are coded together: enough to use a
+// factor that lies in the cache, few enough to occupy all workers alike. Codes do
+// not depend on it.
+func feedbackBlock(rows, cols, workers int) int {
+	n := min(max((1<<17)/cols, 64), 256) / lanes * lanes
+	turns := (rows + n*workers - 1) / (n * workers)
+	return max(lanes, min(n, (rows/(turns*workers)+lanes-1)/lanes*lanes))
+}
 
 // Loss is Σ D_j·(e·U)_j² over rows: the error tr(E·H·Eᵀ), damping included, of
 // what was decoded for weights w, both [rows, cols].

@@ -1,12 +1,16 @@
 package quant
 
-import "github.com/smelt-go/smelt/internal/kernel"
+import (
+	"runtime"
+
+	"github.com/smelt-go/smelt/internal/kernel"
+)
 
 // Solve replaces rows m of a matrix [rows, cols] by m·(H + damping)⁻¹, the solution
 // of a least squares problem on the inputs that H sums up, in float32.
 func (f *Feedback) Solve(m []float32) {
-	per := feedbackBlock(f.cols)
-	inParallel(len(m)/f.cols, per, func(lo, hi int) { f.solve(m[lo*f.cols : hi*f.cols]) })
+	rows := len(m) / f.cols
+	inParallel(rows, feedbackBlock(rows, f.cols, runtime.GOMAXPROCS(0)), func(lo, hi int) { f.solve(m[lo*f.cols : hi*f.cols]) })
 }
 
 func (f *Feedback) solve(m []float32) {

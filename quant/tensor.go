@@ -155,14 +155,14 @@ func (e *Encoded) run(w io.Writer, done func(elements int64)) (int64, error) {
 	cols := shape[len(shape)-1]
 	rows := checkpoint.NumElements(e.Src) / cols
 	per := max(1, blockElements/cols)
-	if e.o.Method.Calibrated() {
-		per = feedbackBlock(cols)
-	}
-	count := (rows + per - 1) / per
 	workers := e.o.Workers
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
+	if e.o.Method.Calibrated() {
+		per = feedbackBlock(rows, cols, workers)
+	}
+	count := (rows + per - 1) / per
 	workers = min(workers, count)
 	for i, p := range e.Parts[1:] {
 		e.small[i] = make([]byte, checkpoint.NumBytes(p))
