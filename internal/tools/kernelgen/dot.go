@@ -31,8 +31,8 @@ func dotKernels(s isa) {
 
 // Distances of prefetches in bytes, into the first and the second cache level.
 const (
-	prefetchNear = 8 << 10
-	prefetchFar  = 16 << 10
+	prefetchNear = 16 << 10
+	prefetchFar  = 32 << 10
 )
 
 // rows addresses rows 0..n-1 of a matrix through one base register for every
