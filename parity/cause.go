@@ -55,6 +55,12 @@ var knownFaults = sync.OnceValues(func() ([]KnownFault, error) {
 	return out, nil
 })
 
+// KnownFaults lists the faults of the catalog with their signatures.
+func KnownFaults() ([]KnownFault, error) {
+	known, err := knownFaults()
+	return slices.Clone(known), err
+}
+
 // signatureWeights say how much each part of a signature tells.
 var signatureWeights = map[string]float64{
 	"gate": 3, "symptom": 4, "site": 4, "change": 4, "start": 2, "scope": 2, "function": 2,
@@ -114,7 +120,11 @@ func startOf(p, window int) string {
 }
 
 // likeness is the weight of what two signatures have in common.
+// Another intermediate or another symptom is another fault, whatever else agrees.
 func likeness(a, b Signature) float64 {
+	if a["site"] != b["site"] || a["symptom"] != b["symptom"] {
+		return 0
+	}
 	var same, all float64
 	for k, w := range signatureWeights {
 		x, y := a[k], b[k]
@@ -130,7 +140,7 @@ func likeness(a, b Signature) float64 {
 }
 
 // minLikeness is how much must agree before a cause is worth naming.
-const minLikeness = 0.6
+const minLikeness = 0.7
 
 // Diagnose names the known fault whose signature is most like s; nil if none
 // is like it.

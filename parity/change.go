@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/smelt-go/smelt/parity/reference"
 )
 
 // changeOf says in a few words how rows of a site differ, where that has a
@@ -107,9 +109,9 @@ func (s *Subject) factorName(f float64) string {
 		name string
 	}
 	all := []named{{c.ResidualScale, "the scale of the residual stream"}}
-	if s.Config != nil {
-		all = append(all, named{math.Sqrt(float64(s.Config.Hidden)), "√hidden"})
-		if w := s.Config.PerLayer.Width; w > 0 {
+	if cfg := s.truth(); cfg != nil {
+		all = append(all, named{math.Sqrt(float64(cfg.Hidden)), "√hidden"})
+		if w := cfg.PerLayer.Width; w > 0 {
 			all = append(all, named{math.Sqrt(float64(w)), "√P"})
 		}
 	}
@@ -231,19 +233,30 @@ func permuted(want, got Rows, tol float64) bool {
 }
 
 func (s *Subject) softcapOf() float64 {
-	if s.Config == nil {
-		return 0
+	if cfg := s.truth(); cfg != nil {
+		return float64(cfg.FinalSoftcap)
 	}
-	return float64(s.Config.FinalSoftcap)
+	return 0
+}
+
+// truth is the configuration of the checkpoint; without one, that in the
+// bundle, which may be wrong.
+func (s *Subject) truth() *reference.Config {
+	if s.Original != nil {
+		cfg := s.Original.Config()
+		return &cfg
+	}
+	return s.Config
 }
 
 // turnOf compares how pairs of dimensions of the first head are turned by
 // RoPE. "" if their lengths differ, too.
 func (s *Subject) turnOf(layer int, want, got Rows) string {
-	if s.Config == nil || layer < 0 || layer >= s.Config.Layers {
+	cfg := s.truth()
+	if cfg == nil || layer < 0 || layer >= cfg.Layers {
 		return ""
 	}
-	own, other, dim, otherDim := s.Config.FullRope, s.Config.SlidingRope, s.Config.FullHeadDim, s.Config.HeadDim
+	own, other, dim, otherDim := cfg.FullRope, cfg.SlidingRope, cfg.FullHeadDim, cfg.HeadDim
 	if s.sliding(layer) {
 		own, other, dim, otherDim = other, own, otherDim, dim
 	}

@@ -20,12 +20,23 @@
 // the fp16 rounding of stored constants is left, so that structural mistakes
 // stand out, and in typed mode, which rounds as the declared types say.
 //
+// Compressed weights and tables change the model. Gate codes holds what they
+// decode to against the checkpoint; everything else is compared with the
+// reference decoder on the decoded weights, so that it stays as sharp.
+//
 // # Bisection
 //
 // When a gate that compares with the reference fails, the bundle runs again
 // under a tap and every named intermediate is compared with the reference's,
 // in order of computation. The Finding names chunk, function, layer, position
-// and the first intermediate that differs.
+// and the first intermediate that differs, and how its values differ where that
+// has a name: scaled by √P, turned backwards, the row of the token before.
+//
+// # Causes
+//
+// Together with the gate these make a Signature. Package parity/faults injects
+// known mistakes and writes down the signature of each (signatures.json);
+// Diagnose finds the one that a failure looks like.
 //
 // # Sites
 //

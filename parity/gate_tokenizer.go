@@ -162,7 +162,7 @@ func specialTokens(dir string) (bos int, eos []int, ok bool) {
 func recordingGate() Gate {
 	return Gate{
 		ID:     "recording",
-		Proves: "the recording is of this checkpoint: the reference decoder gives its first logits and residual streams",
+		Proves: "the recording is of this checkpoint: the reference decoder gives its first logits",
 		Skip: func(s *Subject) string {
 			if s.opts.Golden == "" || s.Original == nil {
 				return "that takes both a recording and a checkpoint"

@@ -46,6 +46,7 @@ func contractFaults() []Fault {
 		{
 			Name: "contract-mask", Family: Artifact, Gates: gate, Says: "mask value",
 			What:     "blocked scores get -8, which a softmax still sees",
+			Cause:    "blocked scores get a value that a softmax still sees",
 			contract: func(c *chunking.Contract) { c.Mask.Blocked = -8 },
 		},
 		{

@@ -29,6 +29,6 @@ func ExampleSelfTest() {
 	fmt.Println("ok:", table.OK())
 	// Output:
 	// attention-scale (scores are scaled by √2 too much, as if head_dim were half): caught by logits.fp32.decode, names "chunk_01 decode layers.0.attn_ctx"
-	// commit-all-drafts (all tokens of a verify block are committed, not the accepted ones): caught by kv, names ""
+	// commit-all-drafts (all tokens of a verify block are committed, not the accepted ones): caught by kv, names "\"with 2 accepted leaves the sequence at\""
 	// ok: true
 }

@@ -219,6 +219,7 @@ func (r *Row) take(f *Fault, rep *parity.Report) {
 	}
 	if f.Says != "" && strings.Contains(g.Reason, f.Says) {
 		r.Localized = true
+		r.Named = strings.TrimSpace(fmt.Sprintf("%s %q", r.Named, f.Says))
 	}
 	if g.Cause != nil {
 		r.LooksLike = g.Cause.Text

@@ -131,6 +131,24 @@ func (t *Table) WriteText(w io.Writer) error {
 	return err
 }
 
+// WriteMarkdown writes the table for documents.
+func (t *Table) WriteMarkdown(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| fault | family | what goes wrong | injected into | caught by | named |\n|---|---|---|---|---|---|\n")
+	for _, r := range t.Rows {
+		gate := r.Gate
+		if !r.Caught {
+			gate = "**not caught** " + gate
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s, %s | %s | %s |\n", r.Fault, r.Family, r.What, r.Checkpoint, r.Form, gate, r.Named)
+	}
+	c := t.Counts()
+	fmt.Fprintf(&b, "\n%d of %d faults caught, %d localized, %d called by their name; %d good bundles, %d false alarms.\n",
+		c.Caught, c.Injected, c.Localized, c.Recognised, t.Good, len(t.FalseAlarms))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
 func clip(s string, n int) string {
 	if r := []rune(s); len(r) > n {
 		return string(r[:n-1]) + "…"
