@@ -205,7 +205,7 @@ func (r *run) sequential(ctx context.Context) error {
 
 // headTokens is how many tokens the Hessian of a tied head is summed over: it
 // comes before everything else, at the price of another run of the model.
-const headTokens = 4096
+const headTokens = 6144
 
 // tied quantizes the matrix of embedding and head.
 func (r *run) tied(ctx context.Context) (checkpoint.Tensor, error) {
