@@ -132,8 +132,8 @@ func (a *appFiles) rope() error {
 		dim  int
 	}{{"full", cfg.FullRope, cfg.FullHeadDim}, {"sliding", cfg.SlidingRope, cfg.HeadDim}} {
 		freq := k.rope.Frequencies(k.dim)
-		for name, fn := range map[string]func(float64) float64{"cos": math.Cos, "sin": math.Sin} {
-			file := fmt.Sprintf("%s_%s.npy", name, k.kind)
+		for i, fn := range []func(float64) float64{math.Cos, math.Sin} {
+			file := fmt.Sprintf("%s_%s.npy", []string{"cos", "sin"}[i], k.kind)
 			f, err := a.open(file, 128+2*int64(k.dim)*int64(rows))
 			if f == nil || err != nil {
 				return err
