@@ -28,7 +28,9 @@ func (a *Arm) bytesOf(r Round) float64 {
 
 // Trial is what happened with one arm.
 type Trial struct {
-	Name  string
+	Name string
+	// Bytes are those that a draft reads, or a block of drafts.
+	Bytes float64
 	Chain []Record // live: drafts in the slots, accepted ones committed
 	// Oracle and Argmax replay the drafter at every position of the target's
 	// text: of that which its decode function makes, and of that which its
@@ -68,7 +70,7 @@ const CostPrompts = 8
 func Compare(ctx context.Context, arms []*Arm, prompts []Prompt, o CompareOptions) ([]*Trial, error) {
 	trials := make([]*Trial, len(arms))
 	for i, a := range arms {
-		trials[i] = &Trial{Name: a.Name}
+		trials[i] = &Trial{Name: a.Name, Bytes: a.BlockBytes + a.DraftBytes}
 	}
 	streams := make([][]*Stream, len(arms))
 	for n, p := range prompts {

@@ -2,8 +2,11 @@ package speculate
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"image/color"
+	"slices"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -36,6 +39,34 @@ func (r *Result) Plot() ([]byte, error) {
 	p.X.Max = float64(slots) + 0.5
 	p.X.Tick.Marker = plot.ConstantTicks(whole(slots))
 	return svg(p)
+}
+
+// Sizes groups the arms that read anything by what their names begin with, up
+// to the last "-", into curves of acceptance by the bytes of a draft. The first
+// arm is none of them: level is its acceptance. There are no curves with fewer
+// than three arms.
+func (r *Result) Sizes() (curves []Curve, level float64) {
+	if len(r.Arms) < 3 || r.Arms[0].Bytes == 0 {
+		return nil, 0
+	}
+	for _, a := range r.Arms[1:] {
+		if a.Bytes == 0 {
+			continue
+		}
+		name := a.Name
+		if i := strings.LastIndexByte(name, '-'); i > 0 {
+			name = name[:i]
+		}
+		at := slices.IndexFunc(curves, func(c Curve) bool { return c.Name == name })
+		if at < 0 {
+			at, curves = len(curves), append(curves, Curve{Name: name})
+		}
+		curves[at].Points = append(curves[at].Points, Point{a.Bytes / 1000, a.Summary.Acceptance, a.Name})
+	}
+	for _, c := range curves {
+		slices.SortStableFunc(c.Points, func(p, q Point) int { return cmp.Compare(p.X, q.X) })
+	}
+	return curves, r.Arms[0].Summary.Acceptance.Value
 }
 
 // Point is an artifact of a Curve.

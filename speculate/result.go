@@ -84,6 +84,7 @@ type Economy struct {
 // ArmResult is what was found about one arm.
 type ArmResult struct {
 	Name         string       `json:"name"`
+	Bytes        float64      `json:"bytes_a_draft_reads,omitempty"`
 	Summary      *Summary     `json:"summary"`
 	Modes        *Modes       `json:"modes,omitempty"`
 	Economy      *Economy     `json:"economy,omitempty"`
@@ -132,6 +133,7 @@ func Judge(trials []*Trial, mode, speed string, g Gate, o CompareOptions) (*Resu
 	}
 	for i, t := range trials {
 		a := &r.Arms[i]
+		a.Bytes = t.Bytes
 		a.Modes = t.modes()
 		a.Economy = t.economy(o.Gamma)
 		a.Drift, a.WriteThrough = newDriftReport(t.Drift), newDriftReport(t.WriteThrough)

@@ -112,7 +112,7 @@ Exit code 0: B passed; 1: it did not; 2: no verdict.`,
 	fs.BoolVar(&f.cross, "cross", false, "models may have another vocabulary: draft by way of text")
 	fs.StringVar(&f.reading, "reading", "", "what slots of a block drafter guess, if its files do not tell: anchor or masks")
 	fs.Uint64Var(&f.seed, "seed", 0, "seed of the resampling")
-	fs.StringVarP(&f.out, "output", "o", "", "directory to write result.json and acceptance.svg to")
+	fs.StringVarP(&f.out, "output", "o", "", "directory to write result.json, acceptance.svg and, for several sizes, sizes.svg to")
 	fs.BoolVar(&f.asJSON, "json", false, "print the result as JSON")
 	fs.BoolVar(&f.force, "force", false, "replace an existing directory")
 	completeValues(cmd, map[string][]string{"mode": {speculate.Chain, speculate.Argmax, speculate.Oracle}, "speed": {"wall", "bytes"}, "arithmetic": {"typed", "fp32"}, "reading": {"anchor", "masks"}})
@@ -230,11 +230,19 @@ func writeResult(out string, r *speculate.Result, force bool) error {
 			return fmt.Errorf("%s exists and holds no result (remove it yourself, or choose another name)", out)
 		}
 	}
-	return atomicdir.Write(out, atomicdir.Options{Force: force}, func(dir string) error {
-		if err := os.WriteFile(filepath.Join(dir, "result.json"), append(data, '\n'), 0o644); err != nil {
+	files := map[string][]byte{"result.json": append(data, '\n'), "acceptance.svg": svg}
+	if curves, level := r.Sizes(); curves != nil {
+		if files["sizes.svg"], err = speculate.PlotCurves("acceptance by size of the drafter", "kB read by a draft", "accepted", curves, level); err != nil {
 			return err
 		}
-		return os.WriteFile(filepath.Join(dir, "acceptance.svg"), svg, 0o644)
+	}
+	return atomicdir.Write(out, atomicdir.Options{Force: force}, func(dir string) error {
+		for name, data := range files {
+			if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
@@ -253,7 +261,11 @@ func (s *session) printAcceptance(r *speculate.Result) {
 		if r.Speed == "bytes" {
 			cost = megabytes(int64(a.Summary.RoundCost.Value))
 		}
-		t.AppendRow(table.Row{armLetter(i), a.Name, percent(a.Summary.Acceptance), strings.Join(slots, " "),
+		name := a.Name
+		if a.Bytes > 0 {
+			name += " " + megabytes(int64(a.Bytes))
+		}
+		t.AppendRow(table.Row{armLetter(i), name, percent(a.Summary.Acceptance), strings.Join(slots, " "),
 			fmt.Sprintf("%.3f (%.3f–%.3f)", a.Summary.Tau.Value, a.Summary.Tau.Low, a.Summary.Tau.High),
 			fmt.Sprintf("%.1f %%", 100*a.Summary.CallsSaved), cost})
 	}

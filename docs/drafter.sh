@@ -1,0 +1,48 @@
+#!/bin/sh
+# The worked example of docs/drafter.md: how few bits does a drafter need?
+#
+#   docs/drafter.sh [DIR]     works in DIR, which is made; needs Go alone
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+work=${1:-$(mktemp -d)}
+mkdir -p "$work"
+(cd "$root" && go build -o "$work/smelt" ./cmd/convert)
+cd "$work"
+
+# A target and a drafter, both trained, with one tokenizer. The held-out text is
+# cut in two: one part to measure damage on, the other to judge with.
+target=$root/fixtures/tiny-gemma3-target
+cp -r "$root/speculate/testdata/tiny-gemma3-drafter" drafter
+cp "$target/tokenizer.json" "$target/tokenizer_config.json" drafter/
+head -c 9000 "$target/heldout.txt" > calibration.txt
+tail -c +9001 "$target/heldout.txt" > prompts.txt
+
+# What each tensor's bits cost.
+./smelt sensitivity drafter -o map.json --text calibration.txt --bits 2,3,4,5,6,8 --group-size 32,64 2> /dev/null | tail -3
+
+# Three families at about 2.55, 3.55, 4.55 and 5.55 bits a weight, everything counted: the same affine format
+# everywhere, TurboQuant everywhere, and what the map allocates.
+for b in 2 3 4 5; do
+  ./smelt quantize drafter -o affine-$b --bits $b --group-size 64 > /dev/null
+  cat > turbo.json <<EOF
+{"target": "mlx", "default": {"codec": "turboquant", "bits": $b, "group_size": 32}}
+EOF
+  ./smelt quantize drafter -o turboquant-$b --recipe turbo.json > /dev/null 2>&1
+  ./smelt allocate map.json --bpw $b.55 -o allocated-$b.json > /dev/null
+  ./smelt quantize drafter -o allocated-$b --recipe allocated-$b.json > /dev/null
+done
+
+# Acceptance by bytes, with intervals; a verdict for each.
+set --
+for family in affine turboquant allocated; do
+  for b in 2 3 4 5; do set -- "$@" --b $family-$b; done
+done
+./smelt accept --a drafter "$@" --target "$target" --prompts prompts.txt --cut 32 -n 48 -o curve || echo "exit code $?"
+
+# The candidate alone, over the whole text.
+./smelt accept --a drafter --b allocated-4 --target "$target" --prompts prompts.txt --cut 32 -n 48 && echo "exit code 0"
+
+# A drafter broken on purpose: 4 bits a weight, and norms that hardly norm.
+cp -r affine-4 broken
+sed 's/"rms_norm_eps": [0-9e.-]*/"rms_norm_eps": 1.0/' affine-4/config.json > broken/config.json
+./smelt accept --a drafter --b broken --target "$target" --prompts prompts.txt --cut 32 -n 48 --limit 40 || echo "exit code $?"
