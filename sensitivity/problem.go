@@ -308,15 +308,36 @@ func (p *Problem) Bytes(s *allocate.Solution) int64 {
 // Predict is the sum of single damages under a recipe. A format that the map
 // lacks is an error.
 func (m *Map) Predict(r *quant.Recipe) (float64, error) {
+	formats, err := m.formats(r)
+	if err != nil {
+		return 0, err
+	}
+	var sum float64
+	for _, t := range m.Tensors {
+		f, ok := formats[t.Path]
+		if !ok {
+			continue
+		}
+		k := slices.IndexFunc(t.Candidates, func(x Measurement) bool { return x.Format == f })
+		if k < 0 {
+			return 0, fmt.Errorf("sensitivity: %s: %s was not measured (measure it, or predict another recipe)", t.Path, Name(f))
+		}
+		sum += t.Candidates[k].Damage
+	}
+	return sum, nil
+}
+
+// formats are a recipe's, by path; tensors that it keeps have none.
+func (m *Map) formats(r *quant.Recipe) (map[string]quant.Format, error) {
 	targets := make([]quant.Target, len(m.Tensors))
 	for i, t := range m.Tensors {
 		targets[i] = quant.Target{Path: t.Path, Class: t.Class, Layer: t.Layer, Shape: t.Shape, Weight: true}
 	}
 	choices, err := r.Plan(withType(targets))
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	var sum float64
+	out := map[string]quant.Format{}
 	for i, c := range choices {
 		if c.Keep {
 			continue
@@ -325,13 +346,9 @@ func (m *Map) Predict(r *quant.Recipe) (float64, error) {
 		if f.Method == "" {
 			f.Method = quant.RTN
 		}
-		k := slices.IndexFunc(m.Tensors[i].Candidates, func(x Measurement) bool { return x.Format == f })
-		if k < 0 {
-			return 0, fmt.Errorf("sensitivity: %s: %s was not measured (measure it, or predict another recipe)", m.Tensors[i].Path, Name(f))
-		}
-		sum += m.Tensors[i].Candidates[k].Damage
+		out[m.Tensors[i].Path] = f
 	}
-	return sum, nil
+	return out, nil
 }
 
 // withType gives targets a type that all formats take: a map does not depend on

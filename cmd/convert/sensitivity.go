@@ -75,7 +75,7 @@ func (s *session) sensitivityCommand() *cobra.Command {
 		bits, groups  []int
 		methods       []string
 		out, shard    string
-		recipe        string
+		recipe, after string
 		cal           calibrationFlags
 		o             sensitivity.Options
 		force, asJSON bool
@@ -92,8 +92,8 @@ with the same flags; until then MAP.partial holds what was found. With
 --shard i/n it measures the i-th of n parts; sensitivity merge joins them.
 
 --estimator noise asks the model once a tensor, not once a candidate.
---base RECIPE measures around a recipe: everything is stored by it while one
-tensor varies.`,
+--base RECIPE --after MAP is a second round: everything is stored by the recipe while
+one tensor varies, which counts what tensors do to each other.`,
 		Example: s.examples(
 			"sensitivity ./gemma-3-270m -o map.json",
 			"sensitivity ./gemma-3-270m -o map.json --bits 3,4,5,6,8 --group-size 64,128 --text calibration.jsonl",
@@ -114,9 +114,19 @@ tensor varies.`,
 			if o.Formats, err = candidates(bits, groups, methods); err != nil {
 				return usageError{err}
 			}
+			if (recipe == "") != (after == "") {
+				return usagef("sensitivity: --base and --after go together: the recipe, and the map that it was made from")
+			}
+			var first *sensitivity.Map
 			if recipe != "" {
 				if o.Base, err = readRecipe(recipe); err != nil {
 					return err
+				}
+				if first, err = readMap(after); err != nil {
+					return err
+				}
+				if shard != "" {
+					return usagef("sensitivity: --base takes no --shard")
 				}
 			}
 			m, err := sensitivity.Open(cmd.Context(), args[0])
@@ -124,6 +134,11 @@ tensor varies.`,
 				return err
 			}
 			defer m.Close()
+			if first != nil {
+				if err := m.Belongs(first); err != nil {
+					return err
+				}
+			}
 			seq, measuredOn, err := s.sequences(&text, args[0])
 			if err != nil {
 				return err
@@ -144,6 +159,11 @@ tensor varies.`,
 					return fmt.Errorf("interrupted; start again with the same flags to go on (%s)", o.Journal)
 				}
 				return err
+			}
+			if first != nil {
+				if rep, err = sensitivity.Recenter(first, rep, o.Base); err != nil {
+					return err
+				}
 			}
 			if err := writeWhole(out, rep.Marshal()); err != nil {
 				return err
@@ -168,6 +188,7 @@ tensor varies.`,
 	f.StringVar(&cal.file, "calibration", "", "text `FILE` that methods refit, feedback and best code with, as quantize would")
 	f.IntVar(&cal.windows, "calibration-windows", calibration.DefaultWindows, "windows of 512 tokens of it")
 	f.StringVar(&recipe, "base", "", "measure around this recipe `FILE`")
+	f.StringVar(&after, "after", "", "the `MAP` that the recipe of --base was made from")
 	f.StringVar(&shard, "shard", "", "measure one part of several: `i/n`")
 	f.IntVar(&o.BatchTokens, "batch-tokens", 0, "tokens that run together: memory against speed (default 8192)")
 	f.BoolVar(&force, "force", false, "replace an existing map")
@@ -175,7 +196,7 @@ tensor varies.`,
 	text.define(cmd)
 	completeDirs(cmd)
 	completeValues(cmd, map[string][]string{"estimator": {sensitivity.KL, sensitivity.Noise}})
-	cmd.AddCommand(s.mergeCommand(), s.verifyCommand())
+	cmd.AddCommand(s.mergeCommand(), s.importCommand(), s.exportCommand(), s.verifyCommand())
 	return cmd
 }
 
