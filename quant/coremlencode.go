@@ -17,7 +17,10 @@ type FormOptions struct {
 	// Importance weights the squared error of every column; nil weights all
 	// alike.
 	Importance []float32
-	Workers    int // 0: all cores
+	// Feedback is what methods feedback and best need, with groups of
+	// Form.FeedbackGroup columns.
+	Feedback *Feedback
+	Workers  int // 0: all cores
 }
 
 // Encode codes a matrix. read fills dst with fp16 elements from the given one
@@ -47,6 +50,15 @@ func (m *Form) Encode(read func(dst []uint16, first int) error, o FormOptions) (
 	}
 	var err error
 	switch {
+	case m.Format.Method.Calibrated():
+		if f := o.Feedback; f == nil || f.cols != m.Cols || f.group != m.FeedbackGroup() && m.FeedbackGroup() != 0 {
+			return nil, Stats{}, fmt.Errorf("quant: method %s needs the calibration of this matrix", m.Format.Method)
+		}
+		if m.Format.Codec == "palette" {
+			err = e.palettesFeedback()
+		} else {
+			err = e.linearFeedback()
+		}
 	case m.Format.Codec == "palette" && m.Format.vector() > 1:
 		err = e.vectors()
 	case m.Format.Codec == "palette":

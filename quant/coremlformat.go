@@ -13,6 +13,9 @@ func (f Format) checkCoreML() error {
 	if err := f.checkSparse(); err != nil {
 		return err
 	}
+	if err := f.checkFeedback(); err != nil {
+		return err
+	}
 	if f.Codec != "palette" && (f.Vector != 0 || f.Table != "" || f.Tables != "" || f.ChannelScale) {
 		return fmt.Errorf("codec %s has no vector, table, tables or channel_scale", f.Codec)
 	}

@@ -215,9 +215,6 @@ func (f Format) check(target string) error {
 		}
 		return nil
 	}
-	if f.Method.Calibrated() {
-		return fmt.Errorf("codec %s has no method %s (want rtn or refit)", f.Codec, f.Method)
-	}
 	return f.checkCoreML()
 }
 
