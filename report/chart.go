@@ -38,13 +38,13 @@ func (c *canvas) svg(label string, alone bool) string {
 
 // chartStyle colours charts; the page overrides the variables in dark mode.
 const chartStyle = `
-svg{--ink:#1c2024;--soft:#667078;--grid:#e3e6e8;--accent:#0b6e99;--warm:#c2571a}
+svg{--ink:#1c2024;--paper:#fff;--soft:#667078;--grid:#e3e6e8;--accent:#0b6e99;--warm:#c2571a}
 svg text{font-size:12px;fill:var(--ink)}
 svg .soft{fill:var(--soft)} svg .small{font-size:10.5px;fill:var(--soft)} svg .strong{font-weight:600}
 svg .grid{stroke:var(--grid);stroke-width:1} svg .axis{stroke:var(--soft);stroke-width:1}
 svg .front{fill:none;stroke:var(--accent);stroke-width:2.5;stroke-linejoin:round}
 svg .dot{fill:var(--accent)} svg .peer{fill:none;stroke:var(--warm);stroke-width:1.8}
-svg .peername{font-size:10.5px;fill:var(--warm)} svg .chosen{fill:var(--warm);stroke:#fff;stroke-width:1.5}
+svg .peername{font-size:10.5px;fill:var(--warm)} svg .peername,svg .strong{paint-order:stroke;stroke:var(--paper);stroke-width:3px;stroke-linejoin:round} svg .chosen{fill:var(--warm);stroke:#fff;stroke-width:1.5}
 `
 
 // Point is a mark beside a front: another tool's model, say.

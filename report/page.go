@@ -198,5 +198,5 @@ th{font-weight:600}.n{text-align:right;font-variant-numeric:tabular-nums}
 @media (prefers-color-scheme:dark){
 body{background:#14171a;color:#e6e9eb}section,.tile{background:#1c2024;border-color:#30363b}
 p,.tile span,.facts th{color:#9aa4ab}th,td{border-color:#30363b}
-main svg{--ink:#e6e9eb;--soft:#9aa4ab;--grid:#30363b;--accent:#5cb8e0;--warm:#f08c4a}}
+main svg{--ink:#e6e9eb;--paper:#1c2024;--soft:#9aa4ab;--grid:#30363b;--accent:#5cb8e0;--warm:#f08c4a}}
 `

@@ -143,7 +143,7 @@ PyTorch does. Everything here runs on any machine with Go.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
 		s.demoCommand(), s.inspectCommand(), s.convertCommand(), s.runCommand(), s.logitsCommand(),
-		s.quantizeCommand(), s.rotateCommand(), s.sensitivityCommand(), s.allocateCommand(), s.reportCommand(), s.evalCommand(), s.acceptCommand(), s.parityCommand(), s.lintCommand(), s.tokenizeCommand(), s.versionCommand(),
+		s.quantizeCommand(), s.rotateCommand(), s.sensitivityCommand(), s.allocateCommand(), s.reportCommand(), s.captureCommand(), s.evalCommand(), s.acceptCommand(), s.parityCommand(), s.lintCommand(), s.tokenizeCommand(), s.versionCommand(),
 	)
 	return root
 }
