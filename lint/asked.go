@@ -35,7 +35,7 @@ func Asked(c *chunking.Contract, r *quant.Recipe) []Advice {
 	out := []Advice{}
 	for _, p := range precedents {
 		if traits[p.Trait] {
-			out = append(out, Advice{p.ID, p.Trait, p.Approach, p.Measured, p.Source})
+			out = append(out, Advice(p))
 		}
 	}
 	return out

@@ -19,10 +19,6 @@ import (
 // caches: any failure is a false alarm, or a bug. SMELT_GOLDENS adds a corpus
 // and the rest of the matrix.
 func TestGemma4Matrix(t *testing.T) {
-	type cell struct {
-		topology chunking.Topology
-		kv       string
-	}
 	topologies := []chunking.Topology{chunking.Topology1, chunking.Topology2, chunking.Topology3, chunking.Topology4}
 	kvs := []string{chunking.KVTensor, chunking.KVState, chunking.KVCoreMLLLM}
 	var dirs []string

@@ -79,16 +79,6 @@ func (s *Subject) weights(do func(stored) error) error {
 
 func isConstexpr(o *mil.Op) bool { return strings.HasPrefix(o.Kind, "constexpr_") }
 
-// compressed reports whether any package holds compressed weights.
-func (s *Subject) compressed() (bool, error) {
-	found := false
-	err := s.weights(func(w stored) error {
-		found = found || isConstexpr(w.op)
-		return nil
-	})
-	return found, err
-}
-
 // constID tells constants apart by where they lie: those that functions share
 // are one.
 func constID(c mil.Const) string {

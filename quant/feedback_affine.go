@@ -139,15 +139,14 @@ type groupFitter struct {
 	best               kernel.FeedbackParams
 	loss               [lanes]float32
 
-	d, d1          []float32 // pivots, and pivots times 1·U
-	s11            float64   // Σ D·(1·U)²
-	yt, yq, z      []float32 // [group, 32]
-	one, sum       [lanes]float32
-	center         [lanes]float32
-	lo, hi, weight [lanes]float32
-	wMean          [lanes]float32 // Σ d·(t − center)
-	ww             [lanes]float32 // Σ d·(t − center)²
-	dSum           float32
+	d, d1     []float32 // pivots, and pivots times 1·U
+	s11       float64   // Σ D·(1·U)²
+	yt, yq, z []float32 // [group, 32]
+	center    [lanes]float32
+	lo, hi    [lanes]float32
+	wMean     [lanes]float32 // Σ d·(t − center)
+	ww        [lanes]float32 // Σ d·(t − center)²
+	dSum      float32
 }
 
 func newGroupFitter(a Affine, dt checkpoint.DType) *groupFitter {

@@ -32,7 +32,6 @@ type solver struct {
 	below  []int32 // a cheapest way of fewer than k steps
 	above  []int32 // of more
 	layers layers
-	bins   []float64
 	passes int // of run, in the last solve
 }
 

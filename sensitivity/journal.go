@@ -68,7 +68,7 @@ func openJournal(path string, header *Map, tensors []Tensor) (*journal, map[int]
 		return nil, nil, fmt.Errorf("sensitivity: %w", err)
 	}
 	j := &journal{f, path}
-	if err := f.Truncate(int64(valid)); err == nil {
+	if err = f.Truncate(int64(valid)); err == nil {
 		_, err = f.Seek(0, io.SeekEnd)
 	}
 	if err == nil && valid == 0 {

@@ -67,10 +67,7 @@ func newModel(ctx context.Context, d *decoder.Decoder, name string, config []byt
 	h := sha256.New()
 	h.Write(config)
 	runs := map[string]int{decoder.EmbedModule: -1, d.Head(): -1, "model.embed_tokens_per_layer": -1, "model.per_layer_model_projection": -1}
-	var order []string
-	for _, global := range []string{decoder.EmbedModule, "model.embed_tokens_per_layer", "model.per_layer_model_projection"} {
-		order = append(order, global)
-	}
+	order := []string{decoder.EmbedModule, "model.embed_tokens_per_layer", "model.per_layer_model_projection"}
 	for i := range m.Source.Layers {
 		for _, module := range d.Modules(i) {
 			runs[module] = i

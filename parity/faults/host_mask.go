@@ -31,8 +31,6 @@ func openCache(k *call) {
 	})
 }
 
-func merged(c *chunking.Contract) bool { return c.Merged() }
-
 // maskFaults are mistakes of the code that fills masks.
 func maskFaults() []Fault {
 	return []Fault{
