@@ -43,6 +43,8 @@ type Trial struct {
 	// WriteThrough is the drift when all drafts enter the cache at once,
 	// accepted or not; nil if that was not asked for.
 	WriteThrough []Drift
+
+	meter meter
 }
 
 // CompareOptions configures Compare.
@@ -72,8 +74,22 @@ func Compare(ctx context.Context, arms []*Arm, prompts []Prompt, o CompareOption
 	for i, a := range arms {
 		trials[i] = &Trial{Name: a.Name, Bytes: a.BlockBytes + a.DraftBytes}
 	}
-	streams := make([][]*Stream, len(arms))
+	// The first calls find nothing in memory: they are not timed.
+	for _, a := range arms {
+		warm := o.Options
+		warm.MaxTokens = min(warm.MaxTokens, 8)
+		if err := o.check(a.Target, prompts[0].IDs); err != nil {
+			return nil, fmt.Errorf("%w (%s, prompt 1, %s)", err, a.Name, quote(prompts[0].Text))
+		}
+		if _, err := Serial(ctx, a.Target, prompts[0].IDs, WalkDecode, warm); err != nil {
+			return nil, err
+		}
+		if _, err := Run(ctx, a.Target, a.Source, prompts[0].IDs, warm); err != nil {
+			return nil, err
+		}
+	}
 	for n, p := range prompts {
+		streams := make([]*Stream, len(arms))
 		for k := range arms {
 			// Every other prompt the other way round.
 			i := k
@@ -84,16 +100,17 @@ func Compare(ctx context.Context, arms []*Arm, prompts []Prompt, o CompareOption
 			if err != nil {
 				return nil, fmt.Errorf("%w (%s, prompt %d, %s)", err, arms[i].Name, n+1, quote(p.Text))
 			}
-			streams[i] = append(streams[i], s)
-		}
-		for i := 1; i < len(arms); i++ {
-			if a, b := streams[0][n], streams[i][n]; !slices.Equal(a.Output, b.Output) {
-				return nil, fmt.Errorf("speculate: on prompt %d the targets of %s and %s say different things (an A/B needs one target)", n+1, arms[0].Name, arms[i].Name)
+			streams[i] = s
+			if n < CostPrompts {
+				// Here, and not at the end, so that it is as fast a machine.
+				if err := trials[i].meter.add(ctx, arms[i].Target, arms[i].Source, s, o.Gamma); err != nil {
+					return nil, err
+				}
 			}
 		}
-		for i := range streams {
-			if n >= CostPrompts {
-				streams[i][n].Logits, streams[i][n].Rows = nil, nil
+		for i := 1; i < len(arms); i++ {
+			if a, b := streams[0], streams[i]; !slices.Equal(a.Output, b.Output) {
+				return nil, fmt.Errorf("speculate: on prompt %d the targets of %s and %s say different things (an A/B needs one target)", n+1, arms[0].Name, arms[i].Name)
 			}
 		}
 		if o.Progress != nil {
@@ -101,11 +118,7 @@ func Compare(ctx context.Context, arms []*Arm, prompts []Prompt, o CompareOption
 		}
 	}
 	for i, a := range arms {
-		var err error
-		few := min(len(prompts), CostPrompts)
-		if trials[i].Costs, err = MeasureCosts(ctx, a.Target, a.Source, streams[i][:few], o.Gamma); err != nil {
-			return nil, err
-		}
+		trials[i].Costs = trials[i].meter.costs()
 		if err := shifted(a.Name, trials[i].Oracle); err != nil {
 			return nil, err
 		}
@@ -221,76 +234,92 @@ func shifted(name string, oracle []Record) error {
 	return nil
 }
 
+// meter times the parts of a round on texts that are known.
+type meter struct {
+	decode, draft  float64 // seconds
+	tokens, drafts int
+	sum            []float64 // of verify calls, by tokens
+	count          []int
+}
+
 // MeasureCosts times the parts of a round on texts that are known: decode steps
 // as the streams were made, verify calls of 1 to gamma+1 tokens, and drafting
 // with the commits that live rounds would make.
 func MeasureCosts(ctx context.Context, t Target, s Source, streams []*Stream, gamma int) (Costs, error) {
-	var c Costs
 	if err := Pair(t, s); err != nil {
-		return c, err
+		return Costs{}, err
 	}
-	var decode float64
-	tokens := 0
-	sum, count := make([]float64, gamma+2), make([]int, gamma+2)
-	var draft float64
-	drafts := 0
+	var m meter
 	for _, x := range streams {
-		if err := ctx.Err(); err != nil {
-			return c, err
+		if err := m.add(ctx, t, s, x, gamma); err != nil {
+			return Costs{}, err
 		}
-		decode += x.WallMs
-		tokens += len(x.Output)
-		text := x.text()
-		last := len(x.Prompt) - 1
-		if err := begin(t, s, text[:last]); err != nil {
-			return c, err
+	}
+	return m.costs(), nil
+}
+
+// add times the parts on one text.
+func (m *meter) add(ctx context.Context, t Target, s Source, x *Stream, gamma int) error {
+	if m.sum == nil {
+		m.sum, m.count = make([]float64, gamma+2), make([]int, gamma+2)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.decode += x.WallMs / 1000
+	m.tokens += len(x.Output)
+	text := x.text()
+	last := len(x.Prompt) - 1
+	if err := begin(t, s, text[:last]); err != nil {
+		return err
+	}
+	for i := last; i < len(text); i++ {
+		k := 1 + (i-last)%(gamma+1)
+		if i+k > len(text) || i+k > t.Context() {
+			break
 		}
-		for i := last; i < len(text); i++ {
-			k := 1 + (i-last)%(gamma+1)
-			if i+k > len(text) || i+k > t.Context() {
-				break
-			}
-			start := time.Now()
-			if _, err := t.Verify(text[i : i+k]); err != nil {
-				return c, err
-			}
-			if _, err := t.Commit(1); err != nil {
-				return c, err
-			}
-			sum[k] += time.Since(start).Seconds()
-			count[k]++
+		start := time.Now()
+		if _, err := t.Verify(text[i : i+k]); err != nil {
+			return err
 		}
-		for i := 0; i < len(x.Output); {
-			start := time.Now()
-			d, err := draftOf(s, text[last+i], min(gamma, t.Context()-last-i-1))
-			if err != nil {
-				return c, err
-			}
-			draft += time.Since(start).Seconds()
-			drafts += len(d.Tokens)
-			n := 0
-			for n < len(d.Tokens) && i+n < len(x.Output) && d.Tokens[n] == x.Output[i+n] {
-				n++
-			}
-			start = time.Now()
-			for range n + 1 {
-				if i < len(x.Rows) {
-					if err := s.Commit(x.Rows[i]); err != nil {
-						return c, err
-					}
+		if _, err := t.Commit(1); err != nil {
+			return err
+		}
+		m.sum[k] += time.Since(start).Seconds()
+		m.count[k]++
+	}
+	for i := 0; i < len(x.Output); {
+		start := time.Now()
+		d, err := draftOf(s, text[last+i], min(gamma, t.Context()-last-i-1))
+		if err != nil {
+			return err
+		}
+		m.draft += time.Since(start).Seconds()
+		m.drafts += len(d.Tokens)
+		n := 0
+		for n < len(d.Tokens) && i+n < len(x.Output) && d.Tokens[n] == x.Output[i+n] {
+			n++
+		}
+		start = time.Now()
+		for range n + 1 {
+			if i < len(x.Rows) {
+				if err := s.Commit(x.Rows[i]); err != nil {
+					return err
 				}
-				i++
 			}
-			draft += time.Since(start).Seconds()
+			i++
+		}
+		m.draft += time.Since(start).Seconds()
+	}
+	return nil
+}
+
+func (m *meter) costs() Costs {
+	c := Costs{Decode: m.decode / float64(max(1, m.tokens)), Draft: m.draft / float64(max(1, m.drafts)), Verify: make([]float64, len(m.sum))}
+	for k := range m.sum {
+		if m.count[k] > 0 {
+			c.Verify[k] = m.sum[k] / float64(m.count[k])
 		}
 	}
-	c.Decode = decode / 1000 / float64(max(1, tokens))
-	c.Draft = draft / float64(max(1, drafts))
-	c.Verify = make([]float64, gamma+2)
-	for k := range sum {
-		if count[k] > 0 {
-			c.Verify[k] = sum[k] / float64(count[k])
-		}
-	}
-	return c, nil
+	return c
 }
