@@ -46,7 +46,9 @@ type Contract struct {
 	KV            string  `json:"kv"` // "tensor", "state" or "coreml-llm"
 	// Quantization is the recipe by which weights were compressed.
 	Quantization json.RawMessage `json:"quantization,omitempty"`
-	Chunks       []Chunk         `json:"chunks"`
+	// Calibration is what else their codes depend on.
+	Calibration string  `json:"calibration,omitempty"`
+	Chunks      []Chunk `json:"chunks"`
 }
 
 // ModelInfo describes the model, for reports and for the host.

@@ -17,6 +17,7 @@ import (
 type compression struct {
 	formats map[string]quant.Format // by name of the tensor
 	saved   map[string]int64        // bytes, next to fp16
+	coded   map[string]*pass.Coded  // by calibration
 	done    []*pass.CompressedWeight
 }
 
@@ -112,10 +113,10 @@ func (s *Source) passes(residual float64, fp16 bool) []pass.Pass {
 		return ps
 	}
 	compress := pass.Pass{Name: "compress", Run: func(p *mil.Program) error {
-		done, err := pass.Compress(p, func(name string) (quant.Format, bool) {
+		done, err := pass.CompressCoded(p, func(name string) (quant.Format, bool) {
 			f, ok := s.compression.formats[name]
 			return f, ok
-		})
+		}, s.compression.coded)
 		s.compression.done = append(s.compression.done, done...)
 		return err
 	}}
@@ -131,6 +132,10 @@ type CompressedClass struct {
 	Bytes       int64       `json:"bytes"`
 	BPW         float64     `json:"bits_per_weight"`
 	RelativeMSE float64     `json:"relative_mse"`
+	// Of calibrated weights: what errors do to outputs on the calibration text,
+	// relative to the outputs, and what they do with method rtn.
+	OutputError *float64 `json:"output_error,omitempty"`
+	OutputRTN   *float64 `json:"output_error_rtn,omitempty"`
 	stats       quant.Stats
 }
 
@@ -155,6 +160,10 @@ func (s *Source) compressed() []CompressedClass {
 		c.BPW = 8 * float64(c.Bytes) / float64(c.Parameters)
 		c.stats.Add(w.Stats)
 		c.RelativeMSE = c.stats.RelativeMSE()
+		if st := c.stats; st.OutputEnergy > 0 {
+			e, r := st.OutputError/st.OutputEnergy, st.OutputRTN/st.OutputEnergy
+			c.OutputError, c.OutputRTN = &e, &r
+		}
 	}
 	slices.SortStableFunc(out, func(a, b CompressedClass) int {
 		return slices.Index(quant.Classes, a.Class) - slices.Index(quant.Classes, b.Class)

@@ -40,6 +40,11 @@ func Convert(ctx context.Context, src, out string, o Options) (*Report, error) {
 		return nil, err
 	}
 	c.Source.DTypes = s.dtypes()
+	cleanup, err := s.calibrate(ctx, o, out)
+	defer cleanup()
+	if err != nil {
+		return nil, err
+	}
 	rep := newReport(s, c)
 	err = atomicdir.Write(out, atomicdir.Options{Force: o.Force, NoSync: o.NoSync}, func(dir string) error {
 		return s.write(ctx, dir, c, o, rep)
@@ -70,6 +75,9 @@ func (s *Source) design(o Options) (Options, *chunking.Contract, error) {
 		KV: o.KV, Embed: o.Embed, Head: o.Head, Compute: o.Compute})
 	if err == nil && o.Quantize != nil {
 		c.Quantization = o.Quantize.Marshal()
+		if o.Calibration != nil {
+			c.Calibration = o.Calibration.String()
+		}
 	}
 	if err == nil && o.Bundle == BundleCoreMLLLM {
 		for i := range c.Chunks {

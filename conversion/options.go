@@ -41,6 +41,8 @@ type Options struct {
 	ResidualScale float64
 	// Quantize compresses weights by a recipe for Core ML; nil keeps fp16.
 	Quantize *quant.Recipe
+	// Calibration is what methods feedback and best of the recipe need.
+	Calibration *Calibration
 	// Bundle is BundleCoreMLLLM to add what the CoreML-LLM app loads: it means
 	// KVCoreMLLLM and, where nothing else places the cuts, Topology3. "" adds
 	// nothing.

@@ -136,6 +136,10 @@ func (d *Drafter) Close() error {
 	return first
 }
 
+// TargetIDs are the target's ids of the draft vocabulary, ascending; nil if it
+// is the target's vocabulary.
+func (d *Drafter) TargetIDs() []int32 { return d.targetIDs }
+
 // Contract returns the bundle's contract.
 func (d *Drafter) Contract() *chunking.DrafterContract { return d.contract }
 

@@ -186,7 +186,10 @@ func NewDrafter(config io.Reader, src checkpoint.Source, choices DrafterChoices,
 	} else if d.cfg.Clusters > 0 {
 		err = d.readOrder()
 	}
-	return d, err
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
 }
 
 // withTensor adds a tensor to a source.

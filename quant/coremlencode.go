@@ -113,18 +113,6 @@ func (e *formEncoder) each(n int, worker func() func(int, *Stats) error) error {
 	return nil
 }
 
-// weights tells the importance of elements, nil for all alike.
-func (e *formEncoder) weights(buf []float32, first, n int) []float32 {
-	if e.o.Importance == nil {
-		return nil
-	}
-	buf = growFloat(buf, n)
-	for i := range buf {
-		buf[i] = e.o.Importance[(first+i)%e.Cols]
-	}
-	return buf
-}
-
 // pieceElements is about the number of elements that a worker reads at a time.
 const pieceElements = 1 << 16
 

@@ -10,16 +10,20 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/smelt-go/smelt/calibration"
 	"github.com/smelt-go/smelt/chunking"
 	"github.com/smelt-go/smelt/conversion"
 	"github.com/smelt-go/smelt/lint"
+	"github.com/smelt-go/smelt/mlx"
 )
 
 func (s *session) convertCommand() *cobra.Command {
 	var (
 		o                          conversion.Options
+		draft                      convertDrafterFlags
 		out, functions, head, prec string
 		quantize, method           string
+		cal                        calibrationFlags
 		topology                   string
 		limit                      byteSize
 		asJSON, plan               bool
@@ -42,6 +46,9 @@ Functions share the weights of their package:
 
 The residual stream of some models leaves the range of fp16. convert probes it
 and, where needed, scales it by a power of two, which changes no result.
+
+A speculative drafter (Gemma 4 assistant, EAGLE-3, MTP modules, DSpark) becomes
+one package and a drafter.json that says what it reads of its target.
 
 What is asked for and has been tried and given up elsewhere is a warning on
 standard error, with what was measured and where that stands.`,
@@ -76,7 +83,16 @@ standard error, with what was measured and where that stands.`,
 				}
 			}
 			o.Compute, o.MaxChunkBytes = compute, int64(limit)
+			if conversion.IsDrafter(args[0]) {
+				return s.convertDrafter(cmd, draft, args[0], out, o, asJSON)
+			}
+			if odd := changed(cmd, ofDrafters); odd != "" {
+				return usagef("convert: %s is for drafters, and %s is none", odd, args[0])
+			}
 			if o.Quantize, err = compressionRecipe(args[0], quantize, method); err != nil {
+				return err
+			}
+			if o.Calibration, err = convertCalibration(&cal, args[0], o.Quantize, plan); err != nil {
 				return err
 			}
 			bars := s.newBars(cmd.Context())
@@ -118,6 +134,7 @@ standard error, with what was measured and where that stands.`,
 		},
 	}
 	f := cmd.Flags()
+	draft.register(cmd)
 	f.StringVarP(&out, "output", "o", "", "directory to write the bundle to")
 	f.IntVar(&o.Context, "context", 0, fmt.Sprintf("positions to make room for (default: the model's, at most %d)", conversion.DefaultContext))
 	f.IntVar(&o.Chunks, "chunks", 0, "cut into `N` chunks of like size")
@@ -130,8 +147,11 @@ standard error, with what was measured and where that stands.`,
 	f.StringVar(&o.Bundle, "bundle", "", "add the files of an app: `coreml-llm`")
 	f.StringVar(&o.Embed, "embed", "", "embedding rows: looked up by the host from a `sidecar` (default), from rows of int8 (default with --bundle) or from the head, or in the graph")
 	f.StringVar(&head, "head", "", "outputs of the last chunk: token, logits, hidden, normed, topk:K (default token,logits; for coreml-llm also normed)")
-	f.StringVar(&quantize, "quantize", "", "compress weights by a `RECIPE`: a JSON file, coreml-w8, coreml-int4-b32 or coreml-lut4-g32")
-	f.StringVar(&method, "method", "", "how codes are found: rtn (the numbers of coremltools) or refit (less error)")
+	f.StringVar(&quantize, "quantize", "", "compress weights by a `RECIPE`: a JSON file, or "+strings.Join(coremlPresets(), ", "))
+	f.StringVar(&method, "method", "", "how codes are found: rtn (the numbers of coremltools), refit (less error), and with a calibration feedback or best")
+	f.StringVar(&cal.file, "calibration", "", "text `FILE` to calibrate on: plain text, or JSON lines of domain and text")
+	f.IntVar(&cal.windows, "calibration-windows", calibration.DefaultWindows, "how many windows of 512 tokens to calibrate on")
+	f.Float64Var(&cal.correction, "correction", mlx.DefaultCorrection, "part of the drift of its inputs that a layer makes up for, with --method best: 0 to 1")
 	f.StringVar(&prec, "compute", "f16", "precision: f16 or f32")
 	f.Float64Var(&o.ResidualScale, "residual-scale", 0, "scale of the residual stream, a power of two (default: probe)")
 	f.StringSliceVar(&o.IgnoreKeys, "ignore-config-key", nil, "accept this unknown `KEY` of config.json unread (repeatable)")

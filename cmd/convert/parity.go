@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/smelt-go/smelt/chunking"
 	"github.com/smelt-go/smelt/parity"
 	"github.com/smelt-go/smelt/runtime"
 )
@@ -15,6 +16,7 @@ func (s *session) parityCommand() *cobra.Command {
 	var (
 		o              parity.Options
 		mode, jsonFile string
+		target         string
 		gates          []string
 		force          bool
 		self, list     bool
@@ -79,6 +81,9 @@ Exit code 0: every gate passed; 1: a gate failed; 2: no verdict.`,
 					return err
 				}
 			}
+			if chunking.IsDrafter(args[0]) {
+				return s.verifyDrafter(cmd, args[0], target, o, jsonFile)
+			}
 			bars := s.newBars(cmd.Context())
 			o.Progress = func(stage string, done, total int) { bars.update(stage, int64(done), int64(total)) }
 			rep, err := parity.Verify(cmd.Context(), args[0], o)
@@ -98,6 +103,7 @@ Exit code 0: every gate passed; 1: a gate failed; 2: no verdict.`,
 	f := cmd.Flags()
 	f.StringVar(&o.Golden, "golden", "", "recording of PyTorch's results, a safetensors `FILE`")
 	f.StringVar(&o.Checkpoint, "checkpoint", "", "Hugging Face `DIR` that the bundle was made from")
+	f.StringVar(&target, "target", "", "of a drafter that takes its target's embeddings: checkpoint `DIR` of the target")
 	f.StringVar(&o.Prompts, "prompts", "", "text `FILE` with a prompt a line, for --checkpoint")
 	f.StringVar(&mode, "mode", "", "run in this arithmetic only: typed or fp32 (default both)")
 	f.StringSliceVar(&gates, "gates", nil, "ask these gates only, by `ID`; all is the default")
@@ -111,6 +117,7 @@ Exit code 0: every gate passed; 1: a gate failed; 2: no verdict.`,
 	completeDirs(cmd)
 	completeFiles(cmd, "golden", "safetensors")
 	_ = cmd.MarkFlagDirname("checkpoint")
+	_ = cmd.MarkFlagDirname("target")
 	var ids []string
 	for _, g := range parity.Gates() {
 		ids = append(ids, g.ID)

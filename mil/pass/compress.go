@@ -33,11 +33,23 @@ type CompressedWeight struct {
 // functions share are coded once. Compress returns the weights that it replaced,
 // in the order of the program.
 func Compress(p *mil.Program, choose func(name string) (quant.Format, bool)) ([]*CompressedWeight, error) {
+	return CompressCoded(p, choose, nil)
+}
+
+// Coded is the data of a form's constants, found before.
+type Coded struct {
+	Load  func() ([][]byte, error)
+	Stats quant.Stats
+}
+
+// CompressCoded is Compress with weights that have been coded already, by the name
+// of the tensor. Where the weight is scaled by a power of two, so are its codes.
+func CompressCoded(p *mil.Program, choose func(name string) (quant.Format, bool), coded map[string]*Coded) ([]*CompressedWeight, error) {
 	var list []*CompressedWeight
 	done := map[any]*compressed{}
 	for _, name := range p.Names() {
 		f := p.Functions[name]
-		c := &compressor{uses: usesOf(f), names: namer(f), opset: f.Opset, choose: choose, done: done}
+		c := &compressor{uses: usesOf(f), names: namer(f), opset: f.Opset, choose: choose, coded: coded, done: done}
 		if err := c.block(f.Body); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -51,6 +63,7 @@ type compressor struct {
 	names  *mil.Namer
 	opset  mil.Opset
 	choose func(string) (quant.Format, bool)
+	coded  map[string]*Coded
 	done   map[any]*compressed
 	list   []*CompressedWeight
 }
@@ -122,6 +135,7 @@ func (c *compressor) replace(o *mil.Op, name string, format quant.Format) ([]*mi
 		if w, err = newCompressed(name, v.Const, format); err != nil {
 			return nil, fmt.Errorf("const %q: tensor %q: %w", o.Name, name, err)
 		}
+		w.coded = c.coded[name]
 		c.done[keyOf(v.Const)] = w
 		c.list = append(c.list, w.report)
 	}
@@ -176,6 +190,7 @@ type compressed struct {
 	report *CompressedWeight
 	form   *quant.Form
 	src    mil.Const
+	coded  *Coded // nil: to be coded
 	parts  []*compressedPart
 
 	mu sync.Mutex
