@@ -70,18 +70,31 @@ func (f *Finding) String() string {
 }
 
 // siteLimit bounds the relative deviation of an intermediate. In fp32 mode it
-// leaves room for stored constants: gains of 1+w and weights of an fp32
-// checkpoint need more digits than fp16 has, weights of a bf16 one do not.
+// leaves room for stored constants: gains of 1+w, weights of an fp32 checkpoint
+// and decoded codes need more digits than fp16 has, weights of a bf16 one do not.
 func (s *Subject) siteLimit(mode runtime.Mode) float64 {
 	switch {
 	case s.Contract.Compute == "fp32":
 		return 5e-5
 	case mode == runtime.Typed || s.rounded():
 		return 6e-2
-	case s.Config != nil && !s.Config.UnitOffset:
+	case s.Config != nil && !s.Config.UnitOffset && !s.compressed():
 		return 3e-3
 	}
 	return 1e-2
+}
+
+// compressed reports whether weights are decoded, which rounds them to fp16.
+func (s *Subject) compressed() bool {
+	if s.codes == nil {
+		return false
+	}
+	for _, w := range s.codes.weights {
+		if w.bits > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // rounded reports whether fp16 cannot hold the checkpoint's weights exactly.

@@ -303,6 +303,18 @@ func singleValues(o *mil.Op) bool {
 
 // codeBits is the width of a compressed weight's codes, 0 if unknown.
 func codeBits(o *mil.Op) int {
+	if v := o.In("lut"); v != nil {
+		// A code of a vector palette stands for several weights.
+		if t, ok := v.Tensor(); ok && t.Rank() > 1 && t.Shape[t.Rank()-1] > 1 {
+			n := int(t.Shape[t.Rank()-1])
+			return (indexBits(o) + n - 1) / n
+		}
+	}
+	return indexBits(o)
+}
+
+// indexBits is the width of the stored integers.
+func indexBits(o *mil.Op) int {
 	for _, p := range []string{"indices", "data", "quantized_data", "nonzero_data"} {
 		if v := o.In(p); v != nil {
 			if v.Op != nil && isConstexpr(v.Op) {
