@@ -1,5 +1,5 @@
 #!/bin/sh
-# The worked example of docs/drafter.md: how few bits does a drafter need?
+# A worked example: how few bits does a drafter need?
 #
 #   docs/drafter.sh [DIR]     works in DIR, which is made; needs Go alone
 set -eu
