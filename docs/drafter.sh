@@ -30,7 +30,11 @@ for b in 2 3 4 5; do
 EOF
   ./smelt quantize drafter -o turboquant-$b --recipe turbo.json > /dev/null 2>&1
   # 2 bits are a last resort: damages of single tensors do not add up there.
-  case $b in 2) set -- --bpw 2.55 ;; *) set -- --bpw $b.5 --bits 3,4,5,6,8 ;; esac
+  case $b in
+    2) set -- --bpw 2.55 ;;
+    3) set -- --bpw 3.5 ;;
+    *) set -- --bpw $b.5 --bits 3,4,5,6,8 ;;
+  esac
   ./smelt allocate map.json "$@" -o measured.json > /dev/null
   sed 's/"method": "rtn"/"method": "best"/' measured.json > recipe-$b.json
   ./smelt quantize drafter -o allocated-$b --recipe recipe-$b.json --calibration calibration.txt > /dev/null 2>&1
