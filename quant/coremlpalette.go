@@ -3,6 +3,7 @@ package quant
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/smelt-go/smelt/internal/half"
 )
@@ -19,6 +20,29 @@ type paletteEncoder struct {
 	tables [][]uint16
 	codes  []byte // one a byte, of what is stored; nil: packed right away
 	at     struct{ indices, table int }
+
+	mu    sync.Mutex
+	taken []*Palettizer
+}
+
+// palettizers keep their memory from one matrix to the next.
+var palettizers = sync.Pool{New: func() any { return NewPalettizer() }}
+
+// take returns a palettizer until giveBack.
+func (p *paletteEncoder) take() *Palettizer {
+	pal := palettizers.Get().(*Palettizer)
+	pal.Reset()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.taken = append(p.taken, pal)
+	return pal
+}
+
+func (p *paletteEncoder) giveBack() {
+	for _, pal := range p.taken {
+		palettizers.Put(pal)
+	}
+	p.taken = nil
 }
 
 func (e *formEncoder) palettes() error {
@@ -26,6 +50,7 @@ func (e *formEncoder) palettes() error {
 		return err
 	}
 	p := &paletteEncoder{formEncoder: e, group: e.groupRows()}
+	defer p.giveBack()
 	groups, size := e.Rows/p.group, p.group*e.Cols
 	p.tables = make([][]uint16, groups)
 	if e.mask != nil {
@@ -59,7 +84,7 @@ func (p *paletteEncoder) small(groups int) error {
 	whole := p.Format.Table != "int8"
 	pass := func(tables, codes bool) error {
 		return p.each(groups, func() func(int, *Stats) error {
-			pal := NewPalettizer()
+			pal := p.take()
 			v := values{p: p}
 			return func(g int, s *Stats) error {
 				pal.Reset()
@@ -148,7 +173,7 @@ func (p *paletteEncoder) count(g int) (*Palettizer, error) {
 		e.o.Workers = 1
 	}
 	err := e.each(count, func() func(int, *Stats) error {
-		pal := NewPalettizer()
+		pal := p.take()
 		workers <- pal
 		v := values{p: p}
 		return func(i int, _ *Stats) error {
