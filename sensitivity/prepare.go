@@ -1,0 +1,199 @@
+package sensitivity
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+
+	"github.com/smelt-go/smelt/decoder"
+	"github.com/smelt-go/smelt/internal/kernel"
+	"github.com/smelt-go/smelt/quant"
+)
+
+func (s *sweep) prepare() error {
+	o := &s.o
+	if o.BatchTokens == 0 {
+		o.BatchTokens = 8192
+	}
+	if o.Estimator == "" {
+		o.Estimator = KL
+	}
+	if o.Estimator != KL && o.Estimator != Noise {
+		return fmt.Errorf("sensitivity: estimator %q is unknown (want %s or %s)", o.Estimator, KL, Noise)
+	}
+	if len(o.Formats) == 0 || len(o.Sequences) == 0 {
+		return fmt.Errorf("sensitivity: there is nothing to measure: %d formats, %d sequences", len(o.Formats), len(o.Sequences))
+	}
+	for i := range o.Formats {
+		if o.Formats[i].Method == "" {
+			o.Formats[i].Method = quant.RTN
+		}
+		if _, err := codecOf(o.Formats[i]); err != nil {
+			return err
+		}
+		if slices.Contains(o.Formats[:i], o.Formats[i]) {
+			return fmt.Errorf("sensitivity: candidate %s is given twice", Name(o.Formats[i]))
+		}
+	}
+	cal := o.Calibration
+	s.out = &Map{Schema: Schema, Estimator: o.Estimator, Source: s.m.Source, Calibration: &cal, Kernel: kernel.Level(), Shard: o.Shard,
+		KeptBytes: s.m.keptBytes, KeptParameters: s.m.keptParameters}
+	if err := s.checkWindows(); err != nil {
+		return err
+	}
+	s.candidates()
+	if len(s.mine) == 0 {
+		return fmt.Errorf("sensitivity: no tensor can have any of the formats (a group size that divides no matrix?)")
+	}
+	if err := s.share(); err != nil {
+		return err
+	}
+	if err := s.reference(); err != nil {
+		return err
+	}
+	var err error
+	s.journal, s.done, err = openJournal(o.Journal, s.header(), s.tensors)
+	s.open = map[int]int{}
+	for _, i := range s.mine {
+		if !s.done[i] {
+			s.all += s.cost(i)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return s.precode()
+}
+
+// candidates lists what every tensor can be stored as.
+func (s *sweep) candidates() {
+	left := map[string]int{}
+	for i, w := range s.m.Weights {
+		t := w.entry()
+		for _, f := range s.o.Formats {
+			c, err := codecOf(f)
+			if err == nil {
+				var size int64
+				if size, err = quant.Bytes(c, w.Tensor.DType(), w.Tensor.Shape()); err == nil {
+					t.Candidates = append(t.Candidates, Measurement{Format: f, Bytes: size})
+					continue
+				}
+			}
+			left[Name(f)]++
+		}
+		s.tensors = append(s.tensors, t)
+		if len(t.Candidates) == 0 {
+			s.out.KeptBytes += t.Bytes
+			s.out.KeptParameters += t.Parameters
+			continue
+		}
+		s.mine = append(s.mine, i)
+	}
+	for _, f := range s.o.Formats {
+		if n := left[Name(f)]; n > 0 && s.o.Warn != nil {
+			s.o.Warn(fmt.Sprintf("%d of %d tensors cannot be %s: their columns are no multiple of the group", n, len(s.m.Weights), Name(f)))
+		}
+	}
+}
+
+// cost of a tensor's probes, in layers run.
+func (s *sweep) cost(i int) int64 {
+	n := int64(len(s.tensors[i].Candidates))
+	if s.o.Estimator == Noise {
+		n = 1
+	} else if s.o.Probe {
+		n++
+	}
+	return n * int64(s.m.Source.Layers-max(0, s.m.Weights[i].Layer)+1)
+}
+
+// share cuts the list of tensors into parts of about equal work.
+func (s *sweep) share() error {
+	sh := s.o.Shard
+	if sh == nil {
+		return nil
+	}
+	if sh.Count < 1 || sh.Index < 1 || sh.Index > sh.Count {
+		return fmt.Errorf("sensitivity: shard %d of %d does not exist (want 1/n to n/n)", sh.Index, sh.Count)
+	}
+	if sh.Count > len(s.mine) {
+		return fmt.Errorf("sensitivity: %d shards of %d tensors (choose fewer)", sh.Count, len(s.mine))
+	}
+	var total, before int64
+	for _, i := range s.mine {
+		total += s.cost(i)
+	}
+	var part []int
+	for k, i := range s.mine {
+		at := int((before + s.cost(i)/2) * int64(sh.Count) / total)
+		// Every part has a tensor.
+		at = min(max(at, k-len(s.mine)+sh.Count), k)
+		before += s.cost(i)
+		if at == sh.Index-1 {
+			part = append(part, i)
+		}
+	}
+	s.mine = part
+	return nil
+}
+
+// reference runs the original, and the base, over all sequences.
+func (s *sweep) reference() error {
+	d := s.m.Decoder
+	finish := func(d *decoder.Decoder) (decoder.Matrix, error) {
+		st, err := d.Embed(s.ctx, s.o.Sequences, nil)
+		if err != nil {
+			return decoder.Matrix{}, err
+		}
+		if err := d.Layers(s.ctx, st, decoder.Options{}); err != nil {
+			return decoder.Matrix{}, err
+		}
+		return d.Norm(st)
+	}
+	x, err := finish(d)
+	if err != nil {
+		return err
+	}
+	if s.ref, err = reference(s.ctx, d, x, s.o.Calibration.Seed); err != nil {
+		return err
+	}
+	s.base = d
+	if s.o.Base == nil {
+		return nil
+	}
+	with, err := Stored(s.ctx, s.m, s.o.Base)
+	if err != nil {
+		return err
+	}
+	s.base = d.With(decoder.Overlay(d.Source(), with))
+	sum := sha256.Sum256(s.o.Base.Marshal())
+	s.out.Base = hex.EncodeToString(sum[:])
+	if x, err = finish(s.base); err != nil {
+		return err
+	}
+	h, err := newHeadOf(s.base, nil)
+	if err != nil {
+		return err
+	}
+	kl, err := divergences(s.ref, h, x)
+	if err != nil {
+		return err
+	}
+	s.out.BaseDamage, _ = meanError(kl[0])
+	return nil
+}
+
+// header identifies a run: a journal of another one is of no use.
+func (s *sweep) header() *Map {
+	h := *s.out
+	for _, i := range s.mine {
+		t := s.tensors[i]
+		t.Candidates = slices.Clone(t.Candidates)
+		h.Tensors = append(h.Tensors, t)
+	}
+	if s.o.Probe {
+		h.Estimator += "+" + Noise
+	}
+	return &h
+}
