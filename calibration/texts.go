@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/smelt-go/smelt/tokenizer"
@@ -32,7 +33,13 @@ func ReadTexts(file string) ([]Text, error) {
 }
 
 // ParseTexts is ReadTexts of the contents of a file.
-func ParseTexts(data []byte) ([]Text, error) {
+func ParseTexts(data []byte) ([]Text, error) { return parse(data, false) }
+
+// ParseDomains is ParseTexts where every text must have a domain: that of plain
+// text is "text", and what begins with { must be JSON lines.
+func ParseDomains(data []byte) ([]Text, error) { return parse(data, true) }
+
+func parse(data []byte, domains bool) ([]Text, error) {
 	if !utf8.Valid(data) {
 		return nil, fmt.Errorf("is not UTF-8 (a binary file?)")
 	}
@@ -40,7 +47,10 @@ func ParseTexts(data []byte) ([]Text, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, fmt.Errorf("is empty")
 	}
-	if bytes.TrimSpace(data)[0] != '{' || !json.Valid(firstLine(data)) {
+	switch lines := bytes.TrimSpace(data)[0] == '{'; {
+	case domains && !lines:
+		return []Text{{Domain: "text", Text: string(data)}}, nil
+	case !domains && (!lines || !json.Valid(firstLine(data))):
 		return []Text{{Text: string(data)}}, nil
 	}
 	var texts []Text
@@ -56,6 +66,9 @@ func ParseTexts(data []byte) ([]Text, error) {
 		var t Text
 		if err := d.Decode(&t); err != nil {
 			return nil, fmt.Errorf("line %d: %w (want {\"domain\": …, \"text\": …})", n, err)
+		}
+		if domains && (t.Domain == "" || strings.TrimSpace(t.Text) == "") {
+			return nil, fmt.Errorf("line %d has no domain or no text", n)
 		}
 		if t.Text == "" {
 			return nil, fmt.Errorf("line %d has no text", n)

@@ -219,15 +219,24 @@ func ReadContract(dir string) (*Contract, error) {
 		return nil, fmt.Errorf("chunking: %w", err)
 	}
 	var c Contract
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&c); err != nil {
-		return nil, fmt.Errorf("chunking: %s: %w", path, err)
-	}
-	if err := c.Validate(); err != nil {
-		return nil, fmt.Errorf("chunking: %s: %w", path, err)
+	if err := decodeStrict(path, data, &c); err != nil {
+		return nil, err
 	}
 	return &c, nil
+}
+
+// decodeStrict reads a contract and validates it; unknown fields are errors.
+func decodeStrict(path string, data []byte, c interface{ Validate() error }) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	err := d.Decode(c)
+	if err == nil {
+		err = c.Validate()
+	}
+	if err != nil {
+		return fmt.Errorf("chunking: %s: %w", path, err)
+	}
+	return nil
 }
 
 // Marshal returns the contract as indented JSON.

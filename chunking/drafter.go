@@ -1,7 +1,6 @@
 package chunking
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -383,13 +382,8 @@ func ReadDrafter(dir string) (*DrafterContract, error) {
 		return nil, fmt.Errorf("chunking: %w", err)
 	}
 	var c DrafterContract
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&c); err != nil {
-		return nil, fmt.Errorf("chunking: %s: %w", path, err)
-	}
-	if err := c.Validate(); err != nil {
-		return nil, fmt.Errorf("chunking: %s: %w", path, err)
+	if err := decodeStrict(path, data, &c); err != nil {
+		return nil, err
 	}
 	return &c, nil
 }

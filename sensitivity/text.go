@@ -1,59 +1,28 @@
 package sensitivity
 
 import (
-	"bufio"
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
-	"unicode/utf8"
 
+	"github.com/smelt-go/smelt/calibration"
 	"github.com/smelt-go/smelt/tokenizer"
 )
 
 // Text is a piece of calibration text.
-type Text struct {
-	Domain string `json:"domain"`
-	Text   string `json:"text"`
-}
+type Text = calibration.Text
 
 // ParseTexts reads calibration text: JSON lines of {"domain": …, "text": …}, or
 // plain UTF-8, which is one domain called text.
 func ParseTexts(data []byte) ([]Text, error) {
-	if !utf8.Valid(data) {
-		return nil, fmt.Errorf("sensitivity: the calibration text is not UTF-8 (convert it first)")
+	texts, err := calibration.ParseDomains(data)
+	if err != nil {
+		return nil, fmt.Errorf("sensitivity: the calibration text: %w", err)
 	}
-	if len(bytes.TrimSpace(data)) == 0 {
-		return nil, fmt.Errorf("sensitivity: the calibration text is empty")
-	}
-	if first := bytes.TrimSpace(data); first[0] != '{' {
-		return []Text{{"text", string(data)}}, nil
-	}
-	var out []Text
-	s := bufio.NewScanner(bytes.NewReader(data))
-	s.Buffer(nil, len(data)+1)
-	for n := 1; s.Scan(); n++ {
-		line := bytes.TrimSpace(s.Bytes())
-		if len(line) == 0 {
-			continue
-		}
-		d := json.NewDecoder(bytes.NewReader(line))
-		d.DisallowUnknownFields()
-		var t Text
-		if err := d.Decode(&t); err != nil {
-			return nil, fmt.Errorf("sensitivity: calibration line %d: %w (want {\"domain\": …, \"text\": …})", n, err)
-		}
-		if t.Domain == "" || strings.TrimSpace(t.Text) == "" {
-			return nil, fmt.Errorf("sensitivity: calibration line %d has no domain or no text", n)
-		}
-		out = append(out, t)
-	}
-	return out, s.Err()
+	return texts, nil
 }
 
 // TextOptions say how many tokens of a text are used.

@@ -100,11 +100,5 @@ func (s *session) verifyDrafter(cmd *cobra.Command, bundle, target string, o par
 	if err != nil {
 		return err
 	}
-	if err := s.printVerdict(rep, jsonFile); err != nil {
-		return err
-	}
-	if !rep.Pass {
-		return errGate
-	}
-	return nil
+	return s.verdict(rep, jsonFile)
 }

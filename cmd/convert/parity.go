@@ -91,13 +91,7 @@ Exit code 0: every gate passed; 1: a gate failed; 2: no verdict.`,
 			if err != nil {
 				return err
 			}
-			if err := s.printVerdict(rep, jsonFile); err != nil {
-				return err
-			}
-			if !rep.Pass {
-				return errGate
-			}
-			return nil
+			return s.verdict(rep, jsonFile)
 		},
 	}
 	f := cmd.Flags()
@@ -124,6 +118,17 @@ Exit code 0: every gate passed; 1: a gate failed; 2: no verdict.`,
 	}
 	completeValues(cmd, map[string][]string{"mode": {"typed", "fp32"}, "gates": append(ids, "all")})
 	return cmd
+}
+
+// verdict prints the report; one that did not pass is errGate.
+func (s *session) verdict(rep *parity.Report, jsonFile string) error {
+	if err := s.printVerdict(rep, jsonFile); err != nil {
+		return err
+	}
+	if !rep.Pass {
+		return errGate
+	}
+	return nil
 }
 
 // printVerdict prints the report and writes its JSON form if asked to.

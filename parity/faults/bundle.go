@@ -190,39 +190,39 @@ func (f *function) rewire(op, param string, from, fromParam string) error {
 
 // floats replaces a constant parameter by a function of its elements.
 func (f *function) floats(op, param string, change func(shape []int, x []float64) []float64) error {
-	o, err := f.op(op)
+	_, c, err := f.changed(op, param, change)
 	if err != nil {
 		return err
 	}
-	v := o.In(param)
-	if v == nil || v.Const == nil {
-		return fmt.Errorf("parameter %q of op %q is no constant", param, op)
-	}
-	t := v.Const.Type()
-	x, err := mil.ConstFloats(v.Const)
-	if err != nil {
-		return err
-	}
-	return f.bind(op, param, mil.NewFloats(t.DType, t.Shape, change(t.Shape, x)...))
+	return f.bind(op, param, c)
 }
 
 // floatsInPlace changes a constant under its own name.
 func (f *function) floatsInPlace(op, param string, change func(shape []int, x []float64) []float64) error {
-	o, err := f.op(op)
+	v, c, err := f.changed(op, param, change)
 	if err != nil {
 		return err
 	}
+	v.Const = c
+	return nil
+}
+
+// changed is a constant parameter, and what a function makes of its elements.
+func (f *function) changed(op, param string, change func(shape []int, x []float64) []float64) (*mil.Value, mil.Const, error) {
+	o, err := f.op(op)
+	if err != nil {
+		return nil, nil, err
+	}
 	v := o.In(param)
 	if v == nil || v.Const == nil {
-		return fmt.Errorf("parameter %q of op %q is no constant", param, op)
+		return nil, nil, fmt.Errorf("parameter %q of op %q is no constant", param, op)
 	}
 	t := v.Const.Type()
 	x, err := mil.ConstFloats(v.Const)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	v.Const = mil.NewFloats(t.DType, t.Shape, change(t.Shape, x)...)
-	return nil
+	return v, mil.NewFloats(t.DType, t.Shape, change(t.Shape, x)...), nil
 }
 
 // scaled multiplies all elements.
