@@ -5,8 +5,10 @@ import "encoding/binary"
 // Codes are packed as one little-endian bit stream a row: code i of b bits
 // takes bits [i·b, (i+1)·b). Eight codes fill b bytes.
 
-// packCodes packs codes, a multiple of 8, one in a byte, of the given width.
+// packCodes packs codes, a multiple of 8, one in a byte, of the given width. What
+// lies in dst behind them may be another worker's and is not touched.
 func packCodes(dst, codes []byte, bits int) {
+	dst = dst[:len(codes)/8*bits]
 	if bits == 8 {
 		copy(dst, codes)
 		return
