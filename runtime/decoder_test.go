@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/smelt-go/smelt/internal/alloctest"
 	"github.com/smelt-go/smelt/internal/half"
 	"github.com/smelt-go/smelt/mil"
 )
@@ -268,23 +269,7 @@ func TestFusedEqualsUnfused(t *testing.T) {
 	}
 }
 
-// poolsKeep says that sync.Pool gives back what it gets: the race detector
-// makes it drop some.
-func poolsKeep() bool {
-	var p sync.Pool
-	for range 100 {
-		p.Put(new(int))
-		if p.Get() == nil {
-			return false
-		}
-	}
-	return true
-}
-
 func TestDecodeStepDoesNotAllocate(t *testing.T) {
-	if !poolsKeep() {
-		t.Skip("sync.Pool drops items at random under the race detector")
-	}
 	d := tinyDecoder
 	in := load(t, d.program(t), Options{Threads: 1}).New()
 	keys, values := d.cache()
@@ -294,10 +279,7 @@ func TestDecodeStepDoesNotAllocate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	run()
-	if n := testing.AllocsPerRun(20, run); n != 0 {
-		t.Errorf("%v allocations a step", n)
-	}
+	alloctest.Zero(t, 20, run)
 }
 
 func TestDecodersRunConcurrently(t *testing.T) {

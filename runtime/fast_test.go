@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/smelt-go/smelt/internal/alloctest"
 	"github.com/smelt-go/smelt/internal/half"
 	"github.com/smelt-go/smelt/mil"
 )
@@ -234,10 +235,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	run()
-	if n := testing.AllocsPerRun(20, run); n != 0 {
-		t.Errorf("%v allocations a run", n)
-	}
+	alloctest.Zero(t, 20, run)
 	buffers := 0
 	for _, l := range in.mem.floats {
 		buffers += len(l)

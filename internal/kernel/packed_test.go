@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/smelt-go/smelt/internal/alloctest"
 	"github.com/smelt-go/smelt/internal/half"
 )
 
@@ -350,11 +351,9 @@ func TestPackedMulDoesNotAllocate(t *testing.T) {
 			t.Fatal(err)
 		}
 		x, d := numbers(1, p.K), make([]float32, p.N)
-		run := func() { p.Mul(d, p.N, x, p.K, 1, 0, p.N) }
-		run()
-		if n := testing.AllocsPerRun(100, run); n != 0 {
-			t.Errorf("form %d: %v allocations", p.form, n)
-		}
+		t.Run(fmt.Sprint("form ", p.form), func(t *testing.T) {
+			alloctest.Zero(t, 100, func() { p.Mul(d, p.N, x, p.K, 1, 0, p.N) })
+		})
 	}
 }
 
