@@ -40,6 +40,8 @@ type Want struct {
 	What What
 	// Group is that of the module's codec, 0 for none.
 	Group int
+	// Turned says that the codec rotates rows: see Module.TurnedFeedback.
+	Turned bool
 }
 
 // What is a part of a Hessian.
@@ -64,7 +66,13 @@ type Module struct {
 	// Corrected says that Weight is no longer that of the checkpoint.
 	Corrected bool
 
-	factors map[int]*quant.Feedback // by group, shared among modules with one input
+	factors map[space]*quant.Feedback // shared among modules with one input
+}
+
+// space is what a Hessian is factored for.
+type space struct {
+	group  int
+	turned bool
 }
 
 // Damping of layers, and of heads, whose inputs stand for the many that no
@@ -77,14 +85,23 @@ const (
 // Feedback is the Hessian factored for a codec with groups of so many columns, 0
 // for none.
 func (m *Module) Feedback(group int) (*quant.Feedback, error) {
-	if f := m.factors[group]; f != nil {
+	return m.factor(space{group, false}, quant.NewFeedback)
+}
+
+// TurnedFeedback is Feedback for codecs that rotate rows (quant.Turbo).
+func (m *Module) TurnedFeedback(group int) (*quant.Feedback, error) {
+	return m.factor(space{group, true}, quant.NewTurnedFeedback)
+}
+
+func (m *Module) factor(s space, factor func(h []float64, cols, group int, damping float64) (*quant.Feedback, error)) (*quant.Feedback, error) {
+	if f := m.factors[s]; f != nil {
 		return f, nil
 	}
-	f, err := quant.NewFeedback(m.Hessian.Sum, m.Hessian.Cols, group, m.Damping)
+	f, err := factor(m.Hessian.Sum, m.Hessian.Cols, s.group, m.Damping)
 	if err != nil {
 		return nil, fmt.Errorf("calibration: module %s: %w", m.Path, err)
 	}
-	m.factors[group] = f
+	m.factors[s] = f
 	return f, nil
 }
 
@@ -318,7 +335,7 @@ func (r *run) quantize(ctx context.Context, layer int, in decoder.Input, full *d
 	if full == nil || want != Full || r.o.Correction == 0 {
 		away.full = nil
 	}
-	factors := map[int]*quant.Feedback{}
+	factors := map[space]*quant.Feedback{}
 	for _, path := range todo {
 		w, ok := r.d.Source().Tensor(path + ".weight")
 		if !ok {
@@ -326,7 +343,11 @@ func (r *run) quantize(ctx context.Context, layer int, in decoder.Input, full *d
 		}
 		m := &Module{Path: path, Layer: layer, Weight: w, Hessian: h, Damping: damping, factors: factors}
 		if want := r.o.Wants(path); away.full != nil && want.What == Full {
-			f, err := m.Feedback(want.Group)
+			feedback := m.Feedback
+			if want.Turned {
+				feedback = m.TurnedFeedback
+			}
+			f, err := feedback(want.Group)
 			if err != nil {
 				return nil, err
 			}

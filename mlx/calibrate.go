@@ -131,6 +131,9 @@ func (c *calibrator) wants(path string) calibration.Want {
 	if e.choice.Format.Method == quant.Refit {
 		return calibration.Want{What: calibration.Importance}
 	}
+	if t, ok := e.choice.Codec.(quant.Turbo); ok {
+		return calibration.Want{What: calibration.Full, Group: t.Group, Turned: true}
+	}
 	return calibration.Want{What: calibration.Full, Group: e.choice.Codec.(quant.Affine).Group}
 }
 
@@ -173,10 +176,7 @@ func (c *calibrator) take(e *entry, f *checkpoint.File, st quant.Stats) checkpoi
 func (c *calibrator) quantize(ctx context.Context, m *calibration.Module) (checkpoint.Tensor, error) {
 	e := c.entries[m.Path]
 	o := quant.Options{Method: e.choice.Format.Method}
-	var err error
-	if o.Method == quant.Refit {
-		o.Importance = m.Hessian.Importance()
-	} else if o.Feedback, err = m.Feedback(e.choice.Codec.(quant.Affine).Group); err != nil {
+	if err := learn(&o, e.choice.Codec, m); err != nil {
 		return nil, err
 	}
 	src := e.tensor

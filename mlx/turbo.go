@@ -3,6 +3,7 @@ package mlx
 import (
 	"slices"
 
+	"github.com/smelt-go/smelt/calibration"
 	"github.com/smelt-go/smelt/quant"
 )
 
@@ -13,4 +14,32 @@ func unloadable(r *quant.Recipe) []string {
 		return []string{"mlx-lm has no mode turboquant: smelt alone reads this directory (quantize --dequantize makes one that others load)"}
 	}
 	return nil
+}
+
+// learn adds what a codec can know of the inputs of m.
+func learn(o *quant.Options, c quant.Codec, m *calibration.Module) (err error) {
+	t, turns := c.(quant.Turbo)
+	switch {
+	case o.Method == quant.Refit && turns:
+		// Errors in turned columns cost what a matrix says, though that of the
+		// inputs is but a diagonal.
+		o.Method = quant.ErrorFeedback
+		o.Feedback, err = quant.NewTurnedFeedback(diagonal(m.Hessian.Diagonal), m.Hessian.Cols, t.Group, m.Damping)
+	case o.Method == quant.Refit:
+		o.Importance = m.Hessian.Importance()
+	case turns:
+		o.Feedback, err = m.TurnedFeedback(t.Group)
+	default:
+		o.Feedback, err = m.Feedback(c.(quant.Affine).Group)
+	}
+	return err
+}
+
+// diagonal is a matrix that has d on its diagonal.
+func diagonal(d []float64) []float64 {
+	m := make([]float64, len(d)*len(d))
+	for i, v := range d {
+		m[i*len(d)+i] = v
+	}
+	return m
 }

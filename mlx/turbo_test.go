@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/smelt-go/smelt/checkpoint"
+	"github.com/smelt-go/smelt/decoder"
+	"github.com/smelt-go/smelt/fidelity"
 	"github.com/smelt-go/smelt/mlx"
 	"github.com/smelt-go/smelt/quant"
 )
@@ -69,6 +71,54 @@ func TestTurbo(t *testing.T) {
 			if stored > 1e-5*energy {
 				t.Errorf("%s: export is off by %g", name, stored/energy)
 			}
+		}
+	}
+}
+
+// TestTurboMethods: on a text that calibration has not seen, a calibration keeps
+// more of a trained model in the same bytes, and no row is worse than with rtn.
+func TestTurboMethods(t *testing.T) {
+	src := fixture(t, "tiny-gemma3-target")
+	windows, text := halves(t, src)
+	original, err := decoder.Open(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer original.Close()
+	for _, group := range []int{0, 32} {
+		var size int64
+		var last float64
+		for i, m := range []quant.Method{quant.RTN, quant.Refit, quant.Best} {
+			out := filepath.Join(t.TempDir(), string(m))
+			recipe := &quant.Recipe{Target: quant.TargetMLX, Default: quant.Format{Codec: "turboquant", Bits: 3, GroupSize: group, Method: m}}
+			rep, err := mlx.Quantize(t.Context(), src, out, mlx.Options{Recipe: recipe,
+				Calibration: &mlx.Calibration{Windows: windows, Correction: mlx.DefaultCorrection}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range rep.Classes {
+				if c.OutputError != nil && *c.OutputError > *c.OutputRTN {
+					t.Errorf("%s g%d: %s has an output error of %g, rtn of %g", m, group, c.Class, *c.OutputError, *c.OutputRTN)
+				}
+			}
+			d, err := mlx.Open(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			q, err := decoder.New(d.Float32(), d.Config())
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, err := fidelity.Evaluate(t.Context(), fidelity.Decoder(q), fidelity.Decoder(original), text, fidelity.Options{Window: 128, Limit: 16})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%s g%d: %d bytes, KL %.4f", m, group, rep.Bytes, e.Against.KL)
+			if i > 0 && (e.Against.KL > 0.95*last || rep.Bytes != size) {
+				t.Errorf("%s g%d: KL %.4f in %d bytes, the method before has %.4f in %d", m, group, e.Against.KL, rep.Bytes, last, size)
+			}
+			last, size = e.Against.KL, rep.Bytes
 		}
 	}
 }

@@ -37,6 +37,7 @@ type Feedback struct {
 	local   local     // of the blocks on its diagonal
 	diag    []float32 // H_jj by column
 	damping float64
+	turned  bool // see NewTurnedFeedback
 }
 
 // NewFeedback factors a Hessian [cols, cols], of which the lower triangle is
@@ -45,6 +46,10 @@ type Feedback struct {
 // If that does not make it positive definite, ten times as much is tried, and so
 // on; Damping tells.
 func NewFeedback(h []float64, cols, group int, damping float64) (*Feedback, error) {
+	return newFeedback(new(Feedback), h, cols, group, damping)
+}
+
+func newFeedback(f *Feedback, h []float64, cols, group int, damping float64) (*Feedback, error) {
 	if group == 0 {
 		group = cols
 	}
@@ -54,7 +59,7 @@ func NewFeedback(h []float64, cols, group int, damping float64) (*Feedback, erro
 	if damping <= 0 {
 		return nil, fmt.Errorf("quant: damping %g: want more than 0", damping)
 	}
-	f := &Feedback{cols: cols, group: group, diag: make([]float32, cols)}
+	f.cols, f.group, f.diag = cols, group, make([]float32, cols)
 	var mean float64
 	for i := range cols {
 		d := h[i*cols+i]
@@ -145,7 +150,7 @@ const roundBlock = 64
 
 // block is how many columns are coded between one product and the next.
 func (f *Feedback) block() int {
-	if f.group > maxGroup {
+	if f.group > maxGroup && !(f.turned && f.group <= maxTurboGroup) {
 		return roundBlock
 	}
 	return f.group

@@ -2,7 +2,6 @@ package quant
 
 import (
 	"errors"
-	"math"
 
 	"github.com/smelt-go/smelt/checkpoint"
 	"github.com/smelt-go/smelt/internal/kernel"
@@ -31,7 +30,7 @@ func (a Affine) encodeFeedback(dst [][]byte, r Rows, st *Stats) error {
 	if f == nil {
 		return errors.New("quant: error feedback needs a calibration")
 	}
-	if f.cols != r.Cols || f.group != a.Group {
+	if f.cols != r.Cols || f.group != a.Group || f.turned {
 		return errors.New("quant: the calibration is for another matrix")
 	}
 	rows := len(r.W) / r.Cols
@@ -187,7 +186,7 @@ func (g *groupFitter) fit(c *Columns, at int) {
 	g.store(&rtn)
 	g.best = rtn
 	kernel.FeedbackRound(g.codes, g.errs, &g.loss, t, ldt, n, c.Feedback, c.Stride, g.d, &g.best, g.top)
-	p := g.clipped(t, ldt, &rtn)
+	p := g.clipped(t, ldt, &rtn, 5, 3)
 	g.try(c, t, &p)
 	for _, f := range [...]float32{0.82, 0.88, 0.94, 1.06, 1.12} {
 		p = g.best
@@ -308,64 +307,6 @@ func (g *groupFitter) try(c *Columns, t []float32, p *kernel.FeedbackParams) boo
 		}
 	}
 	return any
-}
-
-// clipped searches ranges by the error weighted with the pivots, without
-// feedback.
-func (g *groupFitter) clipped(t []float32, ldt int, start *kernel.FeedbackParams) kernel.FeedbackParams {
-	step := [...]float32{2: 0.08, 3: 0.06, 4: 0.04, 5: 0.025, 6: 0.015, 8: 0.006}[g.a.Bits]
-	const count = 5
-	var best kernel.FeedbackParams
-	var bestErr [lanes]float32
-	var sums kernel.LaneSums
-	var bestSums kernel.LaneSums
-	measure := func(p *kernel.FeedbackParams) {
-		lp := kernel.LaneParams{Inverse: p.Inverse, Bias: p.Bias, Center: g.center}
-		kernel.LaneMoments(&sums, t, ldt, g.a.Group, g.d, &lp, g.top)
-		for i := range lanes {
-			s, b := p.Scale[i], p.Bias[i]-g.center[i]
-			e := g.ww[i] + float32(s*float32(float32(s*sums.QQ[i])-float32(2*sums.QW[i]))) +
-				float32(b*float32(float32(b*g.dSum)-float32(2*g.wMean[i])+float32(2*float32(s*sums.Q[i]))))
-			if e < bestErr[i] {
-				bestErr[i] = e
-				best.Scale[i], best.Inverse[i], best.Bias[i] = s, p.Inverse[i], p.Bias[i]
-				bestSums.Q[i], bestSums.QQ[i], bestSums.QW[i] = sums.Q[i], sums.QQ[i], sums.QW[i]
-			}
-		}
-	}
-	for i := range bestErr {
-		bestErr[i] = float32(math.Inf(1))
-	}
-	measure(start)
-	var p kernel.FeedbackParams
-	for i := range count {
-		for j := range count {
-			for r := range lanes {
-				span := g.hi[r] - g.lo[r]
-				lo := g.lo[r] + float32(float32(i)*step*span)
-				hi := g.hi[r] - float32(float32(j)*step*span)
-				p.Scale[r], p.Bias[r] = (hi-lo)/float32(g.top), lo
-			}
-			g.store(&p)
-			measure(&p)
-		}
-	}
-	for range 3 {
-		for r := range lanes {
-			q, qq, qw := float64(bestSums.Q[r]), float64(bestSums.QQ[r]), float64(bestSums.QW[r])
-			d, w := float64(g.dSum), float64(g.wMean[r])
-			det := d*qq - q*q
-			p.Scale[r], p.Bias[r] = best.Scale[r], best.Bias[r]
-			if det > 0 {
-				s := (d*qw - q*w) / det
-				p.Scale[r] = round(float32(s), g.dt)
-				p.Bias[r] = float32((w-float64(p.Scale[r])*q)/d + float64(g.center[r]))
-			}
-		}
-		g.store(&p)
-		measure(&p)
-	}
-	return best
 }
 
 // solve is least squares for the best codes in the norm of the group.

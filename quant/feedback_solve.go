@@ -15,6 +15,10 @@ func (f *Feedback) Solve(m []float32) {
 
 func (f *Feedback) solve(m []float32) {
 	own, n, size := len(m)/f.cols, f.cols, f.block()
+	if f.turned {
+		turnRows(m, n)
+		defer turnRowsBack(m, n)
+	}
 	rows := (own + lanes - 1) / lanes * lanes
 	x := make([]float32, n*rows)
 	for k, col := range f.order {

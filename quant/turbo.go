@@ -30,9 +30,12 @@ import (
 // little-endian bit stream, and scales, F16 [out, in/Group]. Size: Bits + 16/Group
 // bits a weight.
 //
-// Scales are of least squares for the codes, and codes the nearest for the
-// scale, in turns from the root mean square on: about a quarter less error at 4
-// bits than the root mean square itself has.
+// With method RTN scales are of least squares for the codes, and codes the nearest
+// for the scale, in turns from the root mean square on: about a quarter less error
+// at 4 bits than the root mean square itself has. Refit starts from other scales,
+// too. The other methods want a Feedback of the turned space (NewTurnedFeedback);
+// an importance of columns means little there, where every column has a part of
+// all, and Encode does not look at it.
 type Turbo struct {
 	Bits  int // 1 to 8
 	Group int // 16, 32, 64, 128 or 256; 0: a row
@@ -95,102 +98,45 @@ func (t Turbo) group(cols int) int {
 // turn is the largest power of two that divides n.
 func turn(n int) int { return n & -n }
 
-// Encode codes rows. There is one method.
-func (t Turbo) Encode(dst [][]byte, r Rows, _ Method) error {
+// maxTurboGroup is the largest group that has a scale but a row.
+const maxTurboGroup = 256
+
+// Encode codes rows.
+func (t Turbo) Encode(dst [][]byte, r Rows, m Method) error {
+	return t.encodeMeasured(dst, r, m, new(Stats))
+}
+
+// encodeMeasured codes rows and adds up Error, which a rotation does not change,
+// and what error feedback knows more.
+func (t Turbo) encodeMeasured(dst [][]byte, r Rows, m Method, st *Stats) error {
+	if m.Calibrated() {
+		return t.encodeFeedback(dst, r, st)
+	}
 	cols, group := r.Cols, t.group(r.Cols)
 	y := make([]float32, cols)
 	codes := make([]byte, cols)
 	signs := Signs(turboSeed, cols)
+	cells := newTurboCells(t.Bits)
 	for row := 0; row*cols < len(r.W); row++ {
 		copy(y, r.W[row*cols:][:cols])
 		flip(y, signs)
 		Hadamard(y, turn(cols))
 		for g := range cols / group {
-			s := t.fit(codes[g*group:][:group], y[g*group:][:group])
-			if math.IsInf(float64(half.ToF32(s)), 0) {
-				return fmt.Errorf("row has weights beyond the range of fp16 scales")
+			v, q := y[g*group:][:group], codes[g*group:][:group]
+			s := cells.fit(q, v, m)
+			scale := half.ToF32(s)
+			if math.IsInf(float64(scale), 0) {
+				return errRange
 			}
 			putHalf(dst[1], row*cols/group+g, s)
+			for i, c := range q {
+				e := float64(v[i] - float32(scale*cells.value(c)))
+				st.Error += float64(e * e)
+			}
 		}
 		packCodes(dst[0][row*cols*t.Bits/8:], codes, t.Bits)
 	}
 	return nil
-}
-
-// fit finds scale and codes of a group.
-func (t Turbo) fit(codes []byte, y []float32) uint16 {
-	levels := turboLevels[t.Bits]
-	var energy float64
-	for _, v := range y {
-		energy += float64(float64(v) * float64(v))
-	}
-	if energy == 0 {
-		for i := range codes {
-			codes[i] = byte(len(levels))
-		}
-		return 0
-	}
-	best, least := uint16(0), energy
-	scale := half.FromF32(float32(math.Sqrt(energy / float64(len(y)))))
-	for range 8 {
-		yc, cc := turboSums(y, half.ToF32(scale), levels)
-		s := float64(half.ToF32(scale))
-		// An exact tie goes to the scale found first.
-		if e := energy - float64(2*s*yc) + float64(float64(s*s)*cc); e < least {
-			best, least = scale, e
-		}
-		next := half.FromF32(float32(yc / cc))
-		if next == scale || cc == 0 {
-			break
-		}
-		scale = next
-	}
-	s := half.ToF32(best)
-	for i, v := range y {
-		codes[i] = turboCode(v, s, levels)
-	}
-	return best
-}
-
-// turboSums are Σ y·level and Σ level² of the nearest levels.
-func turboSums(y []float32, scale float32, levels []float32) (yc, cc float64) {
-	if scale == 0 {
-		return 0, 0
-	}
-	inv := 1 / scale
-	for _, v := range y {
-		x := abs(float32(v * inv))
-		c := levels[nearestLevel(x, levels)]
-		yc += float64(abs(v)) * float64(c)
-		cc += float64(float64(c) * float64(c))
-	}
-	return yc, cc
-}
-
-func turboCode(v, scale float32, levels []float32) byte {
-	n := len(levels)
-	if scale == 0 {
-		return byte(n)
-	}
-	i := nearestLevel(abs(float32(v*(1/scale))), levels)
-	if v < 0 {
-		return byte(n - 1 - i)
-	}
-	return byte(n + i)
-}
-
-// nearestLevel finds the level nearest to x ≥ 0; of two equally near, the lower.
-func nearestLevel(x float32, levels []float32) int {
-	lo, hi := 0, len(levels)-1
-	for lo < hi {
-		mid := (lo + hi) / 2
-		if x > (levels[mid]+levels[mid+1])/2 {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return lo
 }
 
 // Decode decodes rows in float32 and rounds to dt.
@@ -230,9 +176,6 @@ func (t Turbo) DecodeFloat32(dst []float32, src [][]byte, cols int) {
 func (f Format) checkTurbo() error {
 	if f.Rounding != "" || f.Granularity != "" || f.Unsigned || f.Asymmetric {
 		return fmt.Errorf("codec turboquant has no rounding, granularity, unsigned or asymmetric")
-	}
-	if f.Method != "" && f.Method != RTN {
-		return fmt.Errorf("codec turboquant has no method %s (only rtn, whose scales are of least squares)", f.Method)
 	}
 	_, err := NewTurbo(f.Bits, f.GroupSize)
 	return trim(err)
