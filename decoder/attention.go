@@ -20,14 +20,14 @@ func (p *Pass) attentionStages() {
 	}
 	p.add(modules, shapes,
 		func() (Matrix, error) { return p.normed("input_layernorm") },
-		func(x Matrix, w []Matrix) error { return p.attend(l, x, w) })
+		func(x Matrix, w []weight) error { return p.attend(l, x, w) })
 	post := ""
 	if c.Sandwich {
 		post = "post_attention_layernorm"
 	}
 	p.add([]string{"self_attn.o_proj"}, [][2]int{{c.Hidden, wide}},
 		func() (Matrix, error) { return p.s.scratch.a, nil },
-		func(x Matrix, w []Matrix) error {
+		func(x Matrix, w []weight) error {
 			bias, err := p.bias("self_attn.o_proj", c.Hidden, c.OutBias)
 			if err != nil {
 				return err
@@ -38,7 +38,7 @@ func (p *Pass) attentionStages() {
 
 // attend projects, rotates and attends; what it leaves in scratch.a is the input
 // of the output projection.
-func (p *Pass) attend(l reference.Layer, x Matrix, w []Matrix) error {
+func (p *Pass) attend(l reference.Layer, x Matrix, w []weight) error {
 	c, s := &p.d.config, p.s
 	rope := c.FullRope
 	if l.Kind == reference.SlidingAttention {
@@ -51,7 +51,7 @@ func (p *Pass) attend(l reference.Layer, x Matrix, w []Matrix) error {
 			positions = append(positions, t)
 		}
 	}
-	project := func(dst Matrix, w Matrix, name string, headNorm string, unit, rotate bool) error {
+	project := func(dst Matrix, w weight, name string, headNorm string, unit, rotate bool) error {
 		bias, err := p.bias("self_attn."+name, dst.Cols, c.QKVBias)
 		if err != nil {
 			return err
@@ -65,19 +65,19 @@ func (p *Pass) attend(l reference.Layer, x Matrix, w []Matrix) error {
 				return err
 			}
 		}
-		parallel(x.Rows, rowGrain(x.Rows), func(lo, hi int) {
-			y := Matrix{hi - lo, dst.Cols, dst.Data[lo*dst.Cols : hi*dst.Cols]}
-			mul(y, x, lo, hi, w, bias)
-			if gamma != nil {
-				norm(y.Data, y.Data, gamma, c.NormEps)
-			}
-			if rotate {
-				for t := lo; t < hi; t++ {
-					table.rotate(dst.Row(t), positions[t], l.HeadDim)
+		// Whole heads at a time.
+		return stream(x.Rows, l.HeadDim, []weight{w}, func(lo, hi, first int, w []Matrix) {
+			y := dst.columns(lo, hi, first, w[0].Rows)
+			y.mul(x, lo, w[0], bias, first)
+			for i := range y.rows {
+				if gamma != nil {
+					norm(y.row(i), y.row(i), gamma, c.NormEps)
+				}
+				if rotate {
+					table.rotate(y.row(i), positions[lo+i], l.HeadDim)
 				}
 			}
 		})
-		return nil
 	}
 	qNorm, kNorm := "", ""
 	if c.QKNorm {
@@ -96,7 +96,7 @@ func (p *Pass) attend(l reference.Layer, x Matrix, w []Matrix) error {
 		if err := project(kv.v, w[2], "v_proj", "", c.VNorm, false); err != nil {
 			return err
 		}
-		if slices.Contains(c.KVSource[s.Layer+1:], s.Layer) {
+		if slices.Contains(c.KVSource[s.Layer+1:], s.Layer) || slices.Contains(s.KeepKV, s.Layer) {
 			s.kept[s.Layer] = kv
 			s.scratch.k, s.scratch.v = Matrix{}, Matrix{}
 		} else {

@@ -6,7 +6,9 @@
 // the residual stream [tokens, hidden] of all of them; [Decoder.Layer] takes it
 // through one layer, in place; [Decoder.Logits] and [Decoder.Compare] read it
 // at the end, in tiles of the vocabulary. Every weight is read once for all
-// tokens, and memory grows with the tokens, not with the model.
+// tokens, in tiles that are multiplied while they are in the cache: codes of whatever
+// format never become a dense matrix, and memory grows with the tokens, not with
+// the model.
 //
 // Between the stages of a layer, [Options] lets one look at the input of every
 // linear module and put another matrix in its place: a quantized one, which the

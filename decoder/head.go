@@ -48,18 +48,18 @@ func (d *Decoder) NewHead(w Weights) (*Head, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Head{d, t}, nil
+	return &Head{d, t.Tensor}, nil
 }
 
 // tile reads rows of the matrix into w.
 func (h *Head) tile(w *Matrix, first, n int) error {
 	*w = w.resized(n, h.d.config.Hidden)
-	return read(w.Data, h.t, first*w.Cols)
+	return readRows(*w, h.t, first)
 }
 
 // logits stores those of rows [lo, hi) of x for the rows of w.
 func (h *Head) logits(dst Matrix, x Matrix, lo, hi int, w Matrix) {
-	mul(dst, x, lo, hi, w, nil)
+	mul(dst, x, lo, hi, w)
 	softcap(dst.Data, h.d.config.FinalSoftcap)
 }
 

@@ -75,7 +75,7 @@ type Pass struct {
 type stage struct {
 	modules []string
 	input   func() (Matrix, error)
-	run     func(x Matrix, w []Matrix) error
+	run     func(x Matrix, w []weight) error
 	shapes  [][2]int
 }
 
@@ -124,13 +124,13 @@ func (p *Pass) Err() error { return p.err }
 // Run applies the modules of the stage.
 func (p *Pass) Run(w Weights) error {
 	st := &p.stages[p.at]
-	ms := make([]Matrix, len(st.modules))
+	ws := make([]weight, len(st.modules))
 	for i, module := range st.modules {
-		if ms[i], p.err = p.d.matrix(module, w, st.shapes[i][0], st.shapes[i][1]); p.err != nil {
+		if ws[i], p.err = p.d.weight(module, w, st.shapes[i][0], st.shapes[i][1]); p.err != nil {
 			return p.err
 		}
 	}
-	p.err = st.run(p.input.X, ms)
+	p.err = st.run(p.input.X, ws)
 	return p.err
 }
 
@@ -138,7 +138,7 @@ func (p *Pass) path(module string) string {
 	return fmt.Sprintf("model.layers.%d.%s", p.s.Layer, module)
 }
 
-func (p *Pass) add(modules []string, shapes [][2]int, input func() (Matrix, error), run func(Matrix, []Matrix) error) {
+func (p *Pass) add(modules []string, shapes [][2]int, input func() (Matrix, error), run func(Matrix, []weight) error) {
 	for i, m := range modules {
 		modules[i] = p.path(m)
 	}
@@ -170,23 +170,34 @@ func (p *Pass) normed(name string) (Matrix, error) {
 
 // accumulate adds post(x·wᵀ + bias) to the residual stream; post is an RMS norm,
 // empty for none.
-func (p *Pass) accumulate(x, w Matrix, bias []float32, post string) error {
+func (p *Pass) accumulate(x Matrix, w weight, bias []float32, post string) error {
 	s := p.s
-	var gamma []float32
-	if post != "" {
-		var err error
-		if gamma, err = p.d.gamma(p.path(post)+".weight", s.Hidden.Cols); err != nil {
-			return err
-		}
+	if post == "" {
+		return stream(x.Rows, 1, []weight{w}, func(lo, hi, first int, w []Matrix) {
+			y := NewMatrix(hi-lo, w[0].Rows).columns(0, hi-lo, 0, w[0].Rows)
+			y.mul(x, lo, w[0], bias, first)
+			dst := s.Hidden.columns(lo, hi, first, w[0].Rows)
+			for i := range y.rows {
+				kernel.Add(dst.row(i), dst.row(i), y.row(i))
+			}
+		})
 	}
-	parallel(x.Rows, rowGrain(x.Rows), func(lo, hi int) {
-		y := NewMatrix(hi-lo, w.Rows)
-		mul(y, x, lo, hi, w, bias)
-		if gamma != nil {
-			norm(y.Data, y.Data, gamma, p.d.config.NormEps)
-		}
-		dst := s.Hidden.Data[lo*y.Cols : hi*y.Cols]
-		kernel.Add(dst, dst, y.Data)
+	gamma, err := p.d.gamma(p.path(post)+".weight", s.Hidden.Cols)
+	if err != nil {
+		return err
+	}
+	y := s.scratch.norm.resized(x.Rows, w.rows)
+	s.scratch.norm = y
+	err = stream(x.Rows, 1, []weight{w}, func(lo, hi, first int, w []Matrix) {
+		y.columns(lo, hi, first, w[0].Rows).mul(x, lo, w[0], bias, first)
+	})
+	if err != nil {
+		return err
+	}
+	parallel(x.Rows, 64, func(lo, hi int) {
+		part, dst := y.Data[lo*y.Cols:hi*y.Cols], s.Hidden.Data[lo*y.Cols:hi*y.Cols]
+		norm(part, part, gamma, p.d.config.NormEps)
+		kernel.Add(dst, dst, part)
 	})
 	return nil
 }
@@ -201,7 +212,7 @@ func (p *Pass) mlpStages() {
 	in, inner := c.Hidden, l.Intermediate
 	p.add([]string{"mlp.gate_proj", "mlp.up_proj"}, [][2]int{{inner, in}, {inner, in}},
 		func() (Matrix, error) { return p.normed(pre) },
-		func(x Matrix, w []Matrix) error {
+		func(x Matrix, w []weight) error {
 			gateBias, err := p.bias("mlp.gate_proj", inner, c.MLPBias)
 			if err != nil {
 				return err
@@ -213,19 +224,20 @@ func (p *Pass) mlpStages() {
 			act := activation(c.Activation)
 			y := p.s.scratch.a.resized(x.Rows, inner)
 			p.s.scratch.a = y
-			parallel(x.Rows, rowGrain(x.Rows), func(lo, hi int) {
-				gate := Matrix{hi - lo, inner, y.Data[lo*inner : hi*inner]}
-				up := NewMatrix(hi-lo, inner)
-				mul(gate, x, lo, hi, w[0], gateBias)
-				mul(up, x, lo, hi, w[1], upBias)
-				act(gate.Data, gate.Data)
-				kernel.Mul(gate.Data, gate.Data, up.Data)
+			return stream(x.Rows, 1, w, func(lo, hi, first int, w []Matrix) {
+				n := w[0].Rows
+				gate, up := y.columns(lo, hi, first, n), NewMatrix(hi-lo, n).columns(0, hi-lo, 0, n)
+				gate.mul(x, lo, w[0], gateBias, first)
+				up.mul(x, lo, w[1], upBias, first)
+				for i := range gate.rows {
+					act(gate.row(i), gate.row(i))
+					kernel.Mul(gate.row(i), gate.row(i), up.row(i))
+				}
 			})
-			return nil
 		})
 	p.add([]string{"mlp.down_proj"}, [][2]int{{in, inner}},
 		func() (Matrix, error) { return p.s.scratch.a, nil },
-		func(x Matrix, w []Matrix) error {
+		func(x Matrix, w []weight) error {
 			bias, err := p.bias("mlp.down_proj", in, c.MLPBias)
 			if err != nil {
 				return err
@@ -241,24 +253,23 @@ func (p *Pass) perLayerStages() {
 	width, layer := c.PerLayer.Width, p.s.Layer
 	p.add([]string{"per_layer_input_gate"}, [][2]int{{width, c.Hidden}},
 		func() (Matrix, error) { return p.s.Hidden, nil },
-		func(x Matrix, w []Matrix) error {
+		func(x Matrix, w []weight) error {
 			act := activation(c.Activation)
 			y := p.s.scratch.a.resized(x.Rows, width)
 			p.s.scratch.a = y
-			parallel(x.Rows, rowGrain(x.Rows), func(lo, hi int) {
-				g := Matrix{hi - lo, width, y.Data[lo*width : hi*width]}
-				mul(g, x, lo, hi, w[0], nil)
-				act(g.Data, g.Data)
-				for t := lo; t < hi; t++ {
-					row := y.Row(t)
-					kernel.Mul(row, row, p.s.perLayer.Row(t)[layer*width:(layer+1)*width])
+			return stream(x.Rows, 1, w, func(lo, hi, first int, w []Matrix) {
+				g := y.columns(lo, hi, first, w[0].Rows)
+				g.mul(x, lo, w[0], nil, first)
+				for i := range g.rows {
+					row := g.row(i)
+					act(row, row)
+					kernel.Mul(row, row, p.s.perLayer.Row(lo + i)[layer*width+first:][:g.n])
 				}
 			})
-			return nil
 		})
 	p.add([]string{"per_layer_projection"}, [][2]int{{c.Hidden, width}},
 		func() (Matrix, error) { return p.s.scratch.a, nil },
-		func(x Matrix, w []Matrix) error { return p.accumulate(x, w[0], nil, "post_per_layer_input_norm") })
+		func(x Matrix, w []weight) error { return p.accumulate(x, w[0], nil, "post_per_layer_input_norm") })
 }
 
 // finish ends the layer.

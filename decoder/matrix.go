@@ -34,17 +34,12 @@ func (m Matrix) resized(rows, cols int) Matrix {
 	return Matrix{rows, cols, m.Data[:rows*cols]}
 }
 
-// mul stores rows [from, to) of x·wᵀ + bias in dst, which has a row for each.
-func mul(dst Matrix, x Matrix, from, to int, w Matrix, bias []float32) {
+// mul stores rows [from, to) of x·wᵀ in dst, which has a row for each.
+func mul(dst Matrix, x Matrix, from, to int, w Matrix) {
 	if to <= from {
 		return
 	}
 	kernel.MulF32(dst.Data, dst.Cols, x.Data[from*x.Cols:], x.Cols, to-from, w.Data, w.Cols, w.Rows, w.Cols)
-	if bias != nil {
-		for i := range to - from {
-			kernel.Add(dst.Row(i), dst.Row(i), bias)
-		}
-	}
 }
 
 // parallel calls f for consecutive ranges of at most grain items that cover

@@ -18,6 +18,9 @@ type State struct {
 	Lengths []int
 	// Layer is the next to run.
 	Layer int
+	// KeepKV lists layers whose keys and values stay for KV, beside those that
+	// later layers read. Set it before they run.
+	KeepKV []int
 
 	// perLayer is what the layers of Gemma 4 receive beside the residual stream
 	// [tokens, layers·width].
@@ -37,16 +40,24 @@ type scratch struct{ norm, a, k, v Matrix }
 // Tokens is the number of tokens of all sequences.
 func (s *State) Tokens() int { return s.Hidden.Rows }
 
+// KV are the rotated keys and the values [tokens, kv_heads·head_dim] of a layer that
+// has run and has its own; false unless KeepKV lists it or a later layer reads
+// them.
+func (s *State) KV(layer int) (k, v Matrix, ok bool) {
+	kv, ok := s.kept[layer]
+	return kv.k, kv.v, ok
+}
+
 // Clone returns a copy that runs on independently.
 func (s *State) Clone() *State {
-	return &State{Hidden: s.Hidden.Clone(), Lengths: s.Lengths, Layer: s.Layer, perLayer: s.perLayer, kept: maps.Clone(s.kept)}
+	return &State{Hidden: s.Hidden.Clone(), Lengths: s.Lengths, Layer: s.Layer, KeepKV: s.KeepKV, perLayer: s.perLayer, kept: maps.Clone(s.kept)}
 }
 
 // Copy makes s a copy of from, in the memory that s has.
 func (s *State) Copy(from *State) {
 	h := s.Hidden.resized(from.Hidden.Rows, from.Hidden.Cols)
 	copy(h.Data, from.Hidden.Data)
-	s.Hidden, s.Lengths, s.Layer, s.perLayer, s.kept = h, from.Lengths, from.Layer, from.perLayer, maps.Clone(from.kept)
+	s.Hidden, s.Lengths, s.Layer, s.KeepKV, s.perLayer, s.kept = h, from.Lengths, from.Layer, from.KeepKV, from.perLayer, maps.Clone(from.kept)
 }
 
 // Embed starts sequences of tokens. w may replace the embedding.
@@ -121,7 +132,7 @@ func (d *Decoder) perLayerInputs(s *State, ids []int32, w Weights) error {
 	if err != nil {
 		return err
 	}
-	projection, err := d.matrix("model.per_layer_model_projection", w, total, c.Hidden)
+	projection, err := d.weight("model.per_layer_model_projection", w, total, c.Hidden)
 	if err != nil {
 		return err
 	}
@@ -133,17 +144,18 @@ func (d *Decoder) perLayerInputs(s *State, ids []int32, w Weights) error {
 	if err := gather(s.perLayer, table, ids, c.PerLayer.TokenScale); err != nil {
 		return err
 	}
-	grain := rowGrain(len(ids))
-	parallel(len(ids), grain, func(lo, hi int) {
-		p := NewMatrix(hi-lo, total)
-		mul(p, s.Hidden, lo, hi, projection, nil)
+	return stream(len(ids), width, []weight{projection}, func(lo, hi, first int, w []Matrix) {
+		n := w[0].Rows
+		p := NewMatrix(hi-lo, n)
+		p.columns(0, hi-lo, 0, n).mul(s.Hidden, lo, w[0], nil, first)
 		kernel.MulScalar(p.Data, p.Data, c.PerLayer.ProjectionScale)
 		norm(p.Data, p.Data, gamma, c.NormEps)
-		dst := s.perLayer.Data[lo*total : hi*total]
-		kernel.Add(dst, dst, p.Data)
-		kernel.MulScalar(dst, dst, c.PerLayer.CombineScale)
+		for i := range p.Rows {
+			dst := s.perLayer.Row(lo + i)[first : first+n]
+			kernel.Add(dst, dst, p.Row(i))
+			kernel.MulScalar(dst, dst, c.PerLayer.CombineScale)
+		}
 	})
-	return nil
 }
 
 // gamma reads the factors of an RMS norm.
