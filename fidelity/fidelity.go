@@ -53,6 +53,8 @@ type Against struct {
 	Top1       float64 `json:"top1_agreement"` // fraction of positions
 	Delta      float64 `json:"delta_ln_perplexity"`
 	DeltaError float64 `json:"delta_standard_error"`
+	// Positions are divergences by position, which Pair takes.
+	Positions []float64 `json:"-"`
 }
 
 // Evaluate feeds a text to m, and to ref unless that is nil.
@@ -113,6 +115,7 @@ func Evaluate(ctx context.Context, m, ref Model, text []int32, o Options) (*Repo
 	for i := range all {
 		kl[i] = all[i].kl
 	}
+	a.Positions = slices.Clone(kl)
 	slices.Sort(kl)
 	a.KL99, a.KL999, a.KLMax = quantile(kl, 0.99), quantile(kl, 0.999), kl[len(kl)-1]
 	r.Against = a

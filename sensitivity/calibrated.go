@@ -1,106 +1,82 @@
 package sensitivity
 
 import (
-	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"slices"
 
 	"github.com/smelt-go/smelt/calibration"
-	"github.com/smelt-go/smelt/checkpoint"
 	"github.com/smelt-go/smelt/quant"
 )
 
 // calibrated reports whether a candidate's codes depend on a text.
-func (s *sweep) calibrated(f quant.Format) bool {
-	return f.Method.Calibrated() || f.Method == quant.Refit && len(s.o.Windows) > 0
-}
+func (s *sweep) calibrated(f quant.Format) bool { return s.o.Coding.calibrated(f) }
 
-// checkWindows refuses calibrated candidates without a text, and notes the text.
-func (s *sweep) checkWindows() error {
+// checkCoding refuses calibrated candidates without a text, and notes the text.
+func (s *sweep) checkCoding() error {
 	i := slices.IndexFunc(s.o.Formats, s.calibrated)
-	if i < 0 {
-		return nil
-	}
-	if len(s.o.Windows) == 0 {
+	if i >= 0 && len(s.o.Coding.Windows) == 0 {
 		return fmt.Errorf("sensitivity: candidate %s needs a calibration text to code with", Name(s.o.Formats[i]))
 	}
-	h := sha256.New()
-	for _, w := range s.o.Windows {
-		_ = binary.Write(h, binary.LittleEndian, int64(len(w)))
-		_ = binary.Write(h, binary.LittleEndian, w)
+	if i < 0 && (s.o.Base == nil || len(s.o.Coding.Windows) == 0) {
+		return nil
 	}
+	h := sha256.New()
+	s.o.Coding.hash(h)
 	s.out.CodedOn = hex.EncodeToString(h.Sum(nil))
 	return nil
 }
 
-// precode codes the calibrated candidates of tensors that are still to be
-// measured, all from the inputs of the original model. Method best, which lets
-// layers make up for what those before them did, has no meaning for a single
-// tensor: its candidates are coded with error feedback.
-func (s *sweep) precode() error {
+// code stores the base, if there is one, and codes the calibrated candidates of
+// tensors that are still to be measured.
+//
+// Without a base they are coded from the inputs of the original model; method
+// best, which lets layers make up for what those before them did, has no meaning
+// for a single tensor then: its candidates are coded with error feedback. Around
+// a base, candidates are coded as the base's own is in the same place: behind
+// what is stored before it, making up for the same drift.
+func (s *sweep) code() error {
 	s.coded = map[[2]int]*coded{}
-	wanted := map[string]int{}
+	wanted := map[int]bool{}
 	for _, i := range s.mine {
 		if !s.done[i] && slices.ContainsFunc(s.tensors[i].Candidates, func(c Measurement) bool { return s.calibrated(c.Format) }) {
-			wanted[s.m.Weights[i].Path] = i
+			wanted[i] = true
 		}
 	}
-	if len(wanted) == 0 {
-		return nil
-	}
-	want := calibration.Want{What: calibration.Importance}
-	for _, f := range s.o.Formats {
-		if f.Method.Calibrated() {
-			want = calibration.Want{What: calibration.Full, Group: f.GroupSize}
-		}
-	}
-	return calibration.Run(s.ctx, s.m.Decoder, s.o.Windows, calibration.Options{
-		Wants: func(path string) calibration.Want {
-			if _, ok := wanted[path]; ok {
-				return want
-			}
-			return calibration.Want{}
-		},
-		Quantize: func(ctx context.Context, m *calibration.Module) (checkpoint.Tensor, error) {
-			i, ok := wanted[m.Path]
-			if !ok {
-				return nil, nil
-			}
-			feedback := map[int]*quant.Feedback{}
+	view := &viewer{
+		wants: func(i int) bool { return wanted[i] },
+		see: func(i int, mod *calibration.Module, own quant.Format) (same *coded, err error) {
 			for j, c := range s.tensors[i].Candidates {
 				if !s.calibrated(c.Format) {
 					continue
 				}
-				o := quant.Options{Method: c.Method, Context: ctx}
-				if !c.Method.Calibrated() {
-					o.Importance = m.Hessian.Importance()
-				} else {
-					if feedback[c.GroupSize] == nil {
-						f, err := m.Feedback(c.GroupSize)
-						if err != nil {
-							return nil, err
-						}
-						feedback[c.GroupSize] = f
-					}
-					o.Feedback = feedback[c.GroupSize]
-				}
-				e, err := encodeWith(c.Format, s.m.Weights[i].Tensor, o)
+				e, err := encodeModule(s.ctx, c.Format, s.m.Weights[i].Tensor, mod)
 				if err != nil {
 					return nil, err
 				}
 				s.coded[[2]int{i, j}] = e
+				if c.Format == own {
+					same = e
+				}
 			}
-			return nil, nil
+			return same, nil
 		},
-		Progress: func(stage string, done, total int64) {
-			if s.o.Progress != nil {
-				s.o.Progress("coding", done, total)
-			}
-		},
+	}
+	if s.o.Base == nil && len(wanted) == 0 {
+		return nil
+	}
+	base := s.o.Base
+	if base == nil {
+		base = &quant.Recipe{Target: quant.TargetMLX, Default: quant.Uniform(4, 64).Default, Rules: []quant.Rule{{Keep: true, Path: []string{"**"}}}}
+	}
+	with, err := s.m.store(s.ctx, base, s.o.Coding, view, func(done, total int64) {
+		if s.o.Progress != nil {
+			s.o.Progress("coding", done, total)
+		}
 	})
+	s.stored = with
+	return err
 }
 
 // variant is a candidate's matrix. Modules that calibration does not see, such as

@@ -18,8 +18,11 @@ func codecOf(f quant.Format) (quant.Codec, error) {
 	if err := r.Validate(); err != nil {
 		return nil, fmt.Errorf("sensitivity: %s cannot be probed: %w", Name(f), err)
 	}
-	if f.Codec == "affine" {
+	switch f.Codec {
+	case "affine":
 		return quant.NewAffine(f.Bits, f.GroupSize, f.Rounding)
+	case "turboquant":
+		return quant.NewTurbo(f.Bits, f.GroupSize)
 	}
 	return quant.NewFloat(f.Codec)
 }
@@ -87,9 +90,12 @@ func (c *coded) ReadFloat32(dst []float32, off int) error {
 	if !exact {
 		whole = make([]float32, (last-first)*c.cols)
 	}
-	if a, ok := c.codec.(quant.Affine); ok {
-		a.DecodeFloat32(whole, src, c.Tensor.DType())
-	} else {
+	switch x := c.codec.(type) {
+	case quant.Affine:
+		x.DecodeFloat32(whole, src, c.Tensor.DType())
+	case quant.Turbo:
+		x.DecodeFloat32(whole, src, c.cols)
+	default:
 		c.codec.Decode(whole, src, c.cols, c.Tensor.DType())
 	}
 	if !exact {

@@ -23,6 +23,10 @@ const (
 	// damage to be proportional to the squared error of the module's output, or
 	// of the weights where there is no output.
 	Noise = "noise"
+	// Scaled measures the divergence for some candidates of a tensor (Options.Probed)
+	// and takes that of the others to be proportional to the squared error of the
+	// module's output, or of the weights where there is no output.
+	Scaled = "scaled"
 	// Foreign figures come from another tool's file.
 	Foreign = "foreign"
 )
@@ -44,6 +48,8 @@ type Map struct {
 	Base       string  `json:"base,omitempty"`
 	BaseDamage float64 `json:"base_damage,omitempty"`
 	Shard      *Shard  `json:"shard,omitempty"` // of a part
+	// Drafter is that of a drafter's map, nil in those of models.
+	Drafter *Drafting `json:"drafter,omitempty"`
 	// KeptBytes and KeptParameters are those of tensors that are never coded.
 	KeptBytes      int64    `json:"kept_bytes"`
 	KeptParameters int64    `json:"kept_parameters"`
@@ -77,12 +83,15 @@ type Shard struct {
 
 // Tensor is a weight and its candidates.
 type Tensor struct {
-	Path       string        `json:"path"` // module, without .weight
-	Class      quant.Class   `json:"class"`
-	Layer      int           `json:"layer"` // −1 outside of layers
-	Shape      []int         `json:"shape"`
-	Parameters int64         `json:"parameters"`
-	Bytes      int64         `json:"bytes"` // as stored in the checkpoint
+	Path       string      `json:"path"` // module, without .weight
+	Class      quant.Class `json:"class"`
+	Layer      int         `json:"layer"` // −1 outside of layers
+	Shape      []int       `json:"shape"`
+	Parameters int64       `json:"parameters"`
+	Bytes      int64       `json:"bytes"` // as stored in the checkpoint
+	// Reads is how often a round of a drafter reads the matrix, in its map alone:
+	// 0 for a table of which it takes single rows.
+	Reads      *float64      `json:"reads_per_round,omitempty"`
 	Probe      *Probe        `json:"noise,omitempty"`
 	Candidates []Measurement `json:"candidates"`
 }
@@ -101,10 +110,15 @@ type Measurement struct {
 	Bytes         int64   `json:"bytes"` // codes, scales and biases
 	Damage        float64 `json:"damage"`
 	StandardError float64 `json:"standard_error"`
+	// Estimated says that damage was not measured, but worked out from errors.
+	Estimated bool `json:"estimated,omitempty"`
 	// WeightError is Σ(w − ŵ)²/Σw². OutputError is the same of the module's
-	// outputs on the calibration text, tr(E·H·Eᵀ)/tr(W·H·Wᵀ).
+	// outputs, tr(E·H·Eᵀ)/tr(W·H·Wᵀ): on the calibration text, or for calibrated
+	// methods on the text that they code with.
 	WeightError float64  `json:"weight_error"`
 	OutputError *float64 `json:"output_error,omitempty"`
+	// Draft is what the candidate does to a drafter's drafts.
+	Draft *Drafts `json:"draft,omitempty"`
 }
 
 // Name is the name of a format in tables: "affine 4-bit g64 rtn".

@@ -18,15 +18,18 @@ type Options struct {
 	Sequences   [][]int32
 	Calibration Calibration
 	Formats     []quant.Format // candidates; formats that a tensor cannot have are left out for it
-	// Estimator is KL, the default, or Noise.
+	// Estimator is KL, the default, Scaled or Noise.
 	Estimator string
+	// Probed says which candidates Scaled measures; nil: all.
+	Probed func(f quant.Format) bool
 	// Probe asks for noise probes beside KL.
 	Probe bool
-	// Windows are what calibrated methods (feedback, best, and refit weighted by
-	// importance) code with, as calibration.Windows makes them.
-	Windows [][]int32
+	// Coding is what calibrated methods (feedback, best, and refit weighted by
+	// importance) code with.
+	Coding Coding
 	// Base, if not nil, stores all other tensors by a recipe while one is probed:
-	// damage is then that of the whole.
+	// damage is then that of the whole, and its standard error that of the
+	// difference from BaseDamage.
 	Base  *quant.Recipe
 	Shard *Shard
 	// Journal is a file that a run which ends early can go on from; "": none.
@@ -76,7 +79,10 @@ type sweep struct {
 	jobs        []job
 	spent, all  int64
 	layerInputs map[string]decoder.Matrix
-	coded       map[[2]int]*coded // candidates coded beforehand, by weight and candidate
+	coded       map[[2]int]*coded            // candidates coded beforehand, by weight and candidate
+	stored      map[string]checkpoint.Tensor // the base's, by name
+	baseFormats map[int]quant.Format         // its formats, by weight
+	baseKL      []float64                    // its divergence, by position
 }
 
 // job is a variant on its way through the layers after its tensor.
@@ -222,10 +228,18 @@ func (s *sweep) probe(i int, start *decoder.State) error {
 				return err
 			}
 		}
-		if c.OutputError, err = outputError(v); err != nil {
+		if e.stats.OutputEnergy > 0 {
+			o := e.stats.OutputError / e.stats.OutputEnergy
+			c.OutputError = &o
+		} else if c.OutputError, err = outputError(v); err != nil {
 			return err
 		}
-		if s.o.Estimator == Noise {
+		own, ok := s.baseFormats[i]
+		switch {
+		case ok && own == c.Format:
+			c.Damage = s.out.BaseDamage
+			continue
+		case !s.measured(c.Format):
 			continue
 		}
 		if err := s.start(i, j, start, v); err != nil {
@@ -331,6 +345,12 @@ func (s *sweep) flush() error {
 func (s *sweep) record(j job, kl []float64) error {
 	t := &s.tensors[j.weight]
 	mean, se := meanError(kl)
+	if s.baseKL != nil {
+		for i := range kl {
+			kl[i] -= s.baseKL[i]
+		}
+		_, se = meanError(kl)
+	}
 	if mean-mean != 0 {
 		return fmt.Errorf("sensitivity: %s: the divergence is %v", t.Path, mean)
 	}
@@ -342,13 +362,30 @@ func (s *sweep) record(j job, kl []float64) error {
 	return s.finished(j.weight)
 }
 
+// measured reports whether the divergence is measured for a candidate.
+func (s *sweep) measured(f quant.Format) bool {
+	switch s.o.Estimator {
+	case Noise:
+		return false
+	case Scaled:
+		return s.o.Probed == nil || s.o.Probed(f)
+	}
+	return true
+}
+
 // finished notes that a job of a tensor, or its start, is done.
 func (s *sweep) finished(i int) error {
 	if s.open[i]--; s.open[i] > 0 {
 		return nil
 	}
-	if s.o.Estimator == Noise {
+	switch s.o.Estimator {
+	case Noise:
 		s.tensors[i].price()
+	case Scaled:
+		own, ok := s.baseFormats[i]
+		if err := s.tensors[i].scale(s.out.BaseDamage, own, ok, s.measured); err != nil {
+			return err
+		}
 	}
 	return s.journal.add(s.tensors[i])
 }

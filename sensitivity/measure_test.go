@@ -239,7 +239,7 @@ func TestBase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	joint, _, err := Joint(t.Context(), m, o.Base, o.Sequences)
+	joint, _, err := Joint(t.Context(), m, o.Base, Coding{}, o.Sequences)
 	if err != nil {
 		t.Fatal(err)
 	}

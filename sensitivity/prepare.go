@@ -19,8 +19,8 @@ func (s *sweep) prepare() error {
 	if o.Estimator == "" {
 		o.Estimator = KL
 	}
-	if o.Estimator != KL && o.Estimator != Noise {
-		return fmt.Errorf("sensitivity: estimator %q is unknown (want %s or %s)", o.Estimator, KL, Noise)
+	if o.Estimator != KL && o.Estimator != Scaled && o.Estimator != Noise {
+		return fmt.Errorf("sensitivity: estimator %q is unknown (want %s, %s or %s)", o.Estimator, KL, Scaled, Noise)
 	}
 	if len(o.Formats) == 0 || len(o.Sequences) == 0 {
 		return fmt.Errorf("sensitivity: there is nothing to measure: %d formats, %d sequences", len(o.Formats), len(o.Sequences))
@@ -39,8 +39,16 @@ func (s *sweep) prepare() error {
 	cal := o.Calibration
 	s.out = &Map{Schema: Schema, Estimator: o.Estimator, Source: s.m.Source, Calibration: &cal, Kernel: kernel.Level(), Shard: o.Shard,
 		KeptBytes: s.m.keptBytes, KeptParameters: s.m.keptParameters}
-	if err := s.checkWindows(); err != nil {
+	if err := s.checkCoding(); err != nil {
 		return err
+	}
+	if o.Base != nil {
+		sum := sha256.Sum256(fmt.Appendf(o.Base.Marshal(), "correction %g", o.Coding.Correction))
+		s.out.Base = hex.EncodeToString(sum[:])
+		var err error
+		if s.baseFormats, err = s.m.chosen(o.Base); err != nil {
+			return err
+		}
 	}
 	s.candidates()
 	if len(s.mine) == 0 {
@@ -49,21 +57,21 @@ func (s *sweep) prepare() error {
 	if err := s.share(); err != nil {
 		return err
 	}
-	if err := s.reference(); err != nil {
-		return err
-	}
 	var err error
 	s.journal, s.done, err = openJournal(o.Journal, s.header(), s.tensors)
+	if err != nil {
+		return err
+	}
 	s.open = map[int]int{}
 	for _, i := range s.mine {
 		if !s.done[i] {
 			s.all += s.cost(i)
 		}
 	}
-	if err != nil {
+	if err := s.code(); err != nil {
 		return err
 	}
-	return s.precode()
+	return s.reference()
 }
 
 // candidates lists what every tensor can be stored as.
@@ -99,10 +107,13 @@ func (s *sweep) candidates() {
 
 // cost of a tensor's probes, in layers run.
 func (s *sweep) cost(i int) int64 {
-	n := int64(len(s.tensors[i].Candidates))
-	if s.o.Estimator == Noise {
-		n = 1
-	} else if s.o.Probe {
+	n := int64(0)
+	for _, c := range s.tensors[i].Candidates {
+		if s.measured(c.Format) && s.baseFormats[i] != c.Format {
+			n++
+		}
+	}
+	if s.o.Probe || s.o.Estimator == Noise {
 		n++
 	}
 	return n * int64(s.m.Source.Layers-max(0, s.m.Weights[i].Layer)+1)
@@ -162,13 +173,7 @@ func (s *sweep) reference() error {
 	if s.o.Base == nil {
 		return nil
 	}
-	with, err := Stored(s.ctx, s.m, s.o.Base)
-	if err != nil {
-		return err
-	}
-	s.base = d.With(decoder.Overlay(d.Source(), with))
-	sum := sha256.Sum256(s.o.Base.Marshal())
-	s.out.Base = hex.EncodeToString(sum[:])
+	s.base = d.With(decoder.Overlay(d.Source(), s.stored))
 	if x, err = finish(s.base); err != nil {
 		return err
 	}
@@ -180,7 +185,8 @@ func (s *sweep) reference() error {
 	if err != nil {
 		return err
 	}
-	s.out.BaseDamage, _ = meanError(kl[0])
+	s.baseKL = kl[0]
+	s.out.BaseDamage, _ = meanError(s.baseKL)
 	return nil
 }
 

@@ -41,8 +41,12 @@ type ProblemOptions struct {
 	Constraints allocate.Constraints
 }
 
-// DefaultReads is 0 for an embedding beside a head of its own, 1 for the rest.
+// DefaultReads is what a drafter's map says; else 0 for an embedding beside a head of
+// its own, and 1 for the rest.
 func (m *Map) DefaultReads(t *Tensor) float64 {
+	if t.Reads != nil {
+		return *t.Reads
+	}
 	head := slices.ContainsFunc(m.Tensors, func(t Tensor) bool { return t.Class == quant.Head })
 	if t.Class == quant.Embedding && head || strings.HasSuffix(t.Path, "embed_tokens_per_layer") {
 		return 0

@@ -4,44 +4,14 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/smelt-go/smelt/checkpoint"
 	"github.com/smelt-go/smelt/decoder"
 	"github.com/smelt-go/smelt/quant"
 )
 
-// Stored codes all weights of a model by a recipe, in memory. The result holds
-// them decoded, by tensor name.
-func Stored(ctx context.Context, m *Model, r *quant.Recipe) (map[string]checkpoint.Tensor, error) {
-	targets := make([]quant.Target, len(m.Weights))
-	for i, w := range m.Weights {
-		targets[i] = quant.Target{Path: w.Path, Class: w.Class, Layer: w.Layer, DType: w.Tensor.DType(), Shape: w.Tensor.Shape(), Weight: true}
-	}
-	choices, err := r.Plan(targets)
-	if err != nil {
-		return nil, err
-	}
-	with := map[string]checkpoint.Tensor{}
-	for i, c := range choices {
-		if c.Keep {
-			continue
-		}
-		f := c.Format
-		if f.Method == "" {
-			f.Method = quant.RTN
-		}
-		e, err := encode(ctx, f, m.Weights[i].Tensor)
-		if err != nil {
-			return nil, err
-		}
-		with[m.Weights[i].Path+".weight"] = e
-	}
-	return with, nil
-}
-
 // Joint is the divergence of the model with all tensors stored by a recipe, on
 // the sequences, over the whole vocabulary.
-func Joint(ctx context.Context, m *Model, r *quant.Recipe, sequences [][]int32) (mean, se float64, err error) {
-	with, err := Stored(ctx, m, r)
+func Joint(ctx context.Context, m *Model, r *quant.Recipe, c Coding, sequences [][]int32) (mean, se float64, err error) {
+	with, err := Stored(ctx, m, r, c)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -22,6 +23,8 @@ func (s *session) evalCommand() *cobra.Command {
 	var (
 		texts  []string
 		ref    string
+		save   string
+		force  bool
 		asJSON bool
 		o      fidelity.Options
 	)
@@ -37,7 +40,10 @@ put the same token first, and the paired difference of ln perplexity with its
 standard error.
 
 Several texts are measured side by side: what a calibration has gained on texts of
-its own kind says little about others.`,
+its own kind says little about others.
+
+--save writes the divergence at every position, which eval compare pairs with that
+of another model.`,
 		Example: s.examples(
 			"eval ./gemma-3-270m --text eval.txt",
 			"eval ./gemma-4bit --text eval.txt --reference ./gemma-3-270m --windows 4",
@@ -50,6 +56,14 @@ its own kind says little about others.`,
 			}
 			if o.Window < 2 || o.Limit < 0 {
 				return usagef("--window %d --windows %d: want at least 2 tokens, and 0 or more windows", o.Window, o.Limit)
+			}
+			if save != "" {
+				if ref == "" {
+					return usagef("eval: --save writes divergences: give a --reference")
+				}
+				if err := fresh(save, force); err != nil {
+					return err
+				}
 			}
 			m, tok, done, err := openModel(args[0])
 			if err != nil {
@@ -88,7 +102,12 @@ its own kind says little about others.`,
 				if err != nil {
 					return fmt.Errorf("%s: %w", text, err)
 				}
-				reps = append(reps, evaluated{text, rep})
+				reps = append(reps, evaluated{text, rep, fmt.Sprintf("%x", sha256.Sum256(data))})
+			}
+			if save != "" {
+				if err := writeWhole(save, savedDivergences(args[0], reps)); err != nil {
+					return err
+				}
 			}
 			switch {
 			case asJSON && len(reps) == 1:
@@ -105,8 +124,11 @@ its own kind says little about others.`,
 	f.StringVar(&ref, "reference", "", "`MODEL` to compare with: a directory or a bundle")
 	f.IntVar(&o.Window, "window", fidelity.DefaultWindow, "tokens of a window")
 	f.IntVar(&o.Limit, "windows", 0, "evaluate only the first `N` windows (default: all)")
+	f.StringVar(&save, "save", "", "write the divergence at every position to this `FILE`")
+	f.BoolVar(&force, "force", false, "replace an existing file")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	completeDirs(cmd)
+	cmd.AddCommand(s.evalCompareCommand())
 	return cmd
 }
 
@@ -150,6 +172,7 @@ func openModel(dir string) (fidelity.Model, *tokenizer.Tokenizer, func() error, 
 type evaluated struct {
 	Text string `json:"text"`
 	*fidelity.Report
+	hash string // of the text
 }
 
 // printFidelity prints what was measured, texts side by side.

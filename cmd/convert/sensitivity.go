@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/smelt-go/smelt/calibration"
 	"github.com/smelt-go/smelt/calibration/mix"
+	"github.com/smelt-go/smelt/mlx"
 	"github.com/smelt-go/smelt/quant"
 	"github.com/smelt-go/smelt/sensitivity"
 	"github.com/smelt-go/smelt/tokenizer"
@@ -76,6 +78,7 @@ func (s *session) sensitivityCommand() *cobra.Command {
 		methods       []string
 		out, shard    string
 		recipe, after string
+		probes        []int
 		cal           calibrationFlags
 		o             sensitivity.Options
 		force, asJSON bool
@@ -91,12 +94,17 @@ A run that was stopped, in whatever way, goes on where it was when started again
 with the same flags; until then MAP.partial holds what was found. With
 --shard i/n it measures the i-th of n parts; sensitivity merge joins them.
 
---estimator noise asks the model once a tensor, not once a candidate.
---base RECIPE --after MAP is a second round: everything is stored by the recipe while
-one tensor varies, which counts what tensors do to each other.`,
+--estimator noise asks the model once a tensor, not once a candidate; --estimator
+scaled as often as --probe-bits says, and works the other candidates out from their
+errors.
+
+--base RECIPE stores everything by the recipe while one tensor varies, which counts
+what tensors do to each other, and with --method best and --calibration what layers
+make up for. With --after MAP it is a second round: the recipe was made from MAP.`,
 		Example: s.examples(
 			"sensitivity ./gemma-3-270m -o map.json",
 			"sensitivity ./gemma-3-270m -o map.json --bits 3,4,5,6,8 --group-size 64,128 --text calibration.jsonl",
+			"sensitivity ./gemma-3-270m -o map.json --method best --calibration text.txt --base start.json --estimator scaled --probe-bits 3,5",
 			"sensitivity ./gemma-3-270m -o part1.json --shard 1/4",
 			"sensitivity merge part1.json part2.json part3.json part4.json -o map.json"),
 		Args: takes(1, 1),
@@ -114,16 +122,22 @@ one tensor varies, which counts what tensors do to each other.`,
 			if o.Formats, err = candidates(bits, groups, methods); err != nil {
 				return usageError{err}
 			}
-			if (recipe == "") != (after == "") {
-				return usagef("sensitivity: --base and --after go together: the recipe, and the map that it was made from")
+			if recipe == "" && after != "" {
+				return usagef("sensitivity: --after takes a --base: the recipe that was made from the map")
 			}
+			if (o.Estimator == sensitivity.Scaled) != (probes != nil) {
+				return usagef("sensitivity: --estimator scaled and --probe-bits go together")
+			}
+			o.Probed = func(f quant.Format) bool { return slices.Contains(probes, f.Bits) && f.GroupSize == groups[0] }
 			var first *sensitivity.Map
 			if recipe != "" {
 				if o.Base, err = readRecipe(recipe); err != nil {
 					return err
 				}
-				if first, err = readMap(after); err != nil {
-					return err
+				if after != "" {
+					if first, err = readMap(after); err != nil {
+						return err
+					}
 				}
 				if shard != "" {
 					return usagef("sensitivity: --base takes no --shard")
@@ -144,7 +158,7 @@ one tensor varies, which counts what tensors do to each other.`,
 				return err
 			}
 			o.Sequences, o.Calibration = seq, *measuredOn
-			if o.Windows, err = codingWindows(&cal, args[0]); err != nil {
+			if o.Coding, err = cal.coding(args[0]); err != nil {
 				return err
 			}
 			o.Journal = out + ".partial"
@@ -160,10 +174,15 @@ one tensor varies, which counts what tensors do to each other.`,
 				}
 				return err
 			}
-			if first != nil {
-				if rep, err = sensitivity.Recenter(first, rep, o.Base); err != nil {
-					return err
-				}
+			alone := 0.0
+			switch {
+			case first != nil:
+				rep, err = sensitivity.Recenter(first, rep, o.Base)
+			case o.Base != nil:
+				rep, alone, err = sensitivity.Settle(rep, o.Base)
+			}
+			if err != nil {
+				return err
 			}
 			if err := writeWhole(out, rep.Marshal()); err != nil {
 				return err
@@ -175,6 +194,9 @@ one tensor varies, which counts what tensors do to each other.`,
 				return s.printJSON(rep)
 			}
 			s.printSensitivity(rep, out, time.Since(start))
+			if alone > 0 {
+				fmt.Fprintf(s.stdout, "the recipe's divergence: %.5f; single changes make it %.5f\n", rep.BaseDamage, alone*rep.BaseDamage)
+			}
 			return nil
 		},
 	}
@@ -183,10 +205,10 @@ one tensor varies, which counts what tensors do to each other.`,
 	f.IntSliceVar(&bits, "bits", []int{3, 4, 5, 6, 8}, "candidate widths of affine codes")
 	f.IntSliceVar(&groups, "group-size", []int{64}, "candidate group sizes: 32, 64, 128")
 	f.StringSliceVar(&methods, "method", []string{"rtn"}, "how candidates' codes are found; measure with the one you will use")
-	f.StringVar(&o.Estimator, "estimator", sensitivity.KL, "kl, or noise: one probe a tensor, the rest by its squared error")
+	f.StringVar(&o.Estimator, "estimator", sensitivity.KL, "kl, scaled: candidates of --probe-bits, or noise: one probe a tensor; the rest by squared error")
 	f.BoolVar(&o.Probe, "noise", false, "probe with noise as well, to see how well it would have estimated")
-	f.StringVar(&cal.file, "calibration", "", "text `FILE` that methods refit, feedback and best code with, as quantize would")
-	f.IntVar(&cal.windows, "calibration-windows", calibration.DefaultWindows, "windows of 512 tokens of it")
+	f.IntSliceVar(&probes, "probe-bits", nil, "widths that --estimator scaled measures, in the first group size")
+	cal.define(cmd)
 	f.StringVar(&recipe, "base", "", "measure around this recipe `FILE`")
 	f.StringVar(&after, "after", "", "the `MAP` that the recipe of --base was made from")
 	f.StringVar(&shard, "shard", "", "measure one part of several: `i/n`")
@@ -195,21 +217,29 @@ one tensor varies, which counts what tensors do to each other.`,
 	f.BoolVar(&asJSON, "json", false, "print the map")
 	text.define(cmd)
 	completeDirs(cmd)
-	completeValues(cmd, map[string][]string{"estimator": {sensitivity.KL, sensitivity.Noise}})
-	cmd.AddCommand(s.mergeCommand(), s.importCommand(), s.exportCommand(), s.verifyCommand())
+	completeValues(cmd, map[string][]string{"estimator": {sensitivity.KL, sensitivity.Scaled, sensitivity.Noise}})
+	cmd.AddCommand(s.mergeCommand(), s.importCommand(), s.exportCommand(), s.verifyCommand(), s.drafterSensitivityCommand())
 	return cmd
 }
 
-// codingWindows are what calibrated methods code with; nil without a text.
-func codingWindows(c *calibrationFlags, dir string) ([][]int32, error) {
+// define adds the flags that say what methods refit, feedback and best code with.
+func (c *calibrationFlags) define(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&c.file, "calibration", "", "text `FILE` that methods refit, feedback and best code with, as quantize would")
+	f.IntVar(&c.windows, "calibration-windows", calibration.DefaultWindows, "windows of 512 tokens of it")
+	f.Float64Var(&c.correction, "correction", mlx.DefaultCorrection, "part of the drift of its inputs that a layer makes up for, with --method best: 0 to 1")
+}
+
+// coding is what calibrated methods code with; nothing without a text.
+func (c *calibrationFlags) coding(dir string) (sensitivity.Coding, error) {
 	if c.file == "" {
-		return nil, nil
+		return sensitivity.Coding{}, nil
 	}
 	all, err := c.load(dir, quant.Uniform(4, 64))
 	if err != nil {
-		return nil, err
+		return sensitivity.Coding{}, err
 	}
-	return all.Windows, nil
+	return sensitivity.Coding{Windows: all.Windows, Correction: all.Correction}, nil
 }
 
 // eta shows progress, as lines with an estimate where there is no terminal.

@@ -52,6 +52,7 @@ func (s *session) mergeCommand() *cobra.Command {
 func (s *session) verifyCommand() *cobra.Command {
 	var (
 		text   textFlags
+		cal    calibrationFlags
 		recipe string
 		asJSON bool
 	)
@@ -91,7 +92,11 @@ over.`,
 			if err != nil {
 				return err
 			}
-			joint, se, err := sensitivity.Joint(cmd.Context(), m, r, seq)
+			coding, err := cal.coding(args[0])
+			if err != nil {
+				return err
+			}
+			joint, se, err := sensitivity.Joint(cmd.Context(), m, r, coding, seq)
 			if err != nil {
 				return err
 			}
@@ -105,5 +110,6 @@ over.`,
 	cmd.Flags().StringVar(&recipe, "recipe", "", "recipe `FILE`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	text.define(cmd)
+	cal.define(cmd)
 	return cmd
 }
