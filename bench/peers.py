@@ -23,6 +23,8 @@ ENVIRONMENTS = {
     "numpy": (["numpy==2.2.6", "threadpoolctl==3.6.0"], {}),
     "coreml": (["coremltools==9.0", "numpy==2.2.6"], {}),
     "mlx": (["mlx[cpu]==0.32.4", "mlx-lm==0.32.2", "numpy==2.2.6"], {}),
+    "optiq": (["mlx[cpu]==0.32.4", "mlx-lm==0.32.2", "mlx-optiq==0.7.7", "numpy==2.2.6"], {}),
+    "torch": (["torch==2.15.0", "transformers==5.24.0", "numpy==2.2.6"], {}),
 }
 
 
@@ -100,7 +102,7 @@ class Cache:
         return python
 
     def worker(self, kind):
-        """Starts a worker: smelt, llama, numpy or mlx."""
+        """Starts a worker: smelt, or one of the environments."""
         env = clean_env()
         n = str(self.threads)
         env |= {"GOMAXPROCS": n, "OMP_NUM_THREADS": n, "OPENBLAS_NUM_THREADS": n}

@@ -9,6 +9,7 @@ import time
 
 from harness import Missing, interleave, run_timed, run_watched
 from peers import MODELS, cache_bytes, weight_bytes
+from sensitivity import sensitivity
 
 # A story without end: every model's tokenizer makes hundreds of tokens of it.
 TEXT = " ".join(
@@ -358,4 +359,4 @@ def parity(cache, table):
             table.missing(label, "aim", str(e))
 
 
-GROUPS = {f.__name__: f for f in (decode, prefill, gemv, gemm, convert, memory, parity, mlx)}
+GROUPS = {f.__name__: f for f in (decode, prefill, gemv, gemm, convert, memory, parity, mlx, sensitivity)}
