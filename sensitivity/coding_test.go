@@ -62,6 +62,9 @@ func TestCalibratedBase(t *testing.T) {
 	if math.Abs(sum-got.BaseDamage) > 1e-9 || !(alone > 0) {
 		t.Errorf("settled: %g in all, of %g; alone %g", sum, got.BaseDamage, alone)
 	}
+	if c, d := settled.Tensors[3].Candidates[0], got.Tensors[3].Candidates[0]; c.Measured == nil || *c.Measured != d.Damage {
+		t.Errorf("what was measured is not kept: %+v, %+v", c, d)
+	}
 	for _, x := range settled.Tensors {
 		if !(x.Candidates[0].Damage >= x.Candidates[1].Damage && x.Candidates[1].Damage >= x.Candidates[2].Damage) {
 			t.Errorf("%s: %+v", x.Path, x.Candidates)

@@ -112,6 +112,9 @@ type Measurement struct {
 	StandardError float64 `json:"standard_error"`
 	// Estimated says that damage was not measured, but worked out from errors.
 	Estimated bool `json:"estimated,omitempty"`
+	// Measured is what was measured where Settle has made damage of it: the
+	// divergence of the whole base with this candidate in its place.
+	Measured *float64 `json:"measured,omitempty"`
 	// WeightError is Σ(w − ŵ)²/Σw². OutputError is the same of the module's
 	// outputs, tr(E·H·Eᵀ)/tr(W·H·Wᵀ): on the calibration text, or for calibrated
 	// methods on the text that they code with.

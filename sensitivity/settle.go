@@ -152,6 +152,9 @@ func Settle(around *Map, r *quant.Recipe) (*Map, float64, error) {
 		t := &out.Tensors[i]
 		for j := range t.Candidates {
 			c := &t.Candidates[j]
+			if m := c.Damage; !c.Estimated {
+				c.Measured = &m
+			}
 			c.Damage = scale * slopes[i].slope * t.error(c)
 			c.StandardError = scale * slopes[i].se * t.error(c)
 		}

@@ -24,7 +24,7 @@ type allocateFlags struct {
 	size, reads       byteSize
 	readsPer          []string
 	speed             string
-	keep, tie         []string
+	keep, tie, pin    []string
 	bits, groups      []int
 	methods           []string
 	runtime, strategy string
@@ -80,6 +80,9 @@ budget, for comparison.`,
 					return err
 				}
 			}
+			if err := pin(m, a.pin); err != nil {
+				return err
+			}
 			o, err := a.options(m)
 			if err != nil {
 				return err
@@ -123,6 +126,7 @@ budget, for comparison.`,
 	f.StringSliceVar(&a.readsPer, "reads-per", nil, "how often a step reads tensors: `PATTERN=N`")
 	f.StringVar(&a.speed, "speed", "", "GB/s that formats are read at: a number, or a JSON `FILE` such as {\"default\": 100, \"affine 3-bit g64\": 80}")
 	f.StringSliceVar(&a.keep, "keep", nil, "tensors that stay as they are (`PATTERN`; * stands for anything)")
+	f.StringSliceVar(&a.pin, "pin", nil, "tensors whose width, and group size, is given: `PATTERN=BITS/GROUP`")
 	f.StringSliceVar(&a.tie, "tie", nil, "tensors of a layer that must have one format: `q+k+v`, gate+up")
 	f.IntSliceVar(&a.bits, "bits", nil, "use only these widths of the map")
 	f.IntSliceVar(&a.groups, "group-size", nil, "use only these group sizes of the map")
@@ -376,6 +380,9 @@ func (s *session) printAllocation(m *sensitivity.Map, p *sensitivity.Problem, so
 			name = "next 0.1 ms"
 		}
 		say(name, "%s", p.Difference(sol, next))
+		if text := apart(m, p, sol); text != "" {
+			say("apart", "%s", text)
+		}
 	}
 	if out != "" {
 		say("recipe", "%s", out)
