@@ -101,6 +101,9 @@ func (m *Module) factor(s space, factor func(h []float64, cols, group int, dampi
 	if err != nil {
 		return nil, fmt.Errorf("calibration: module %s: %w", m.Path, err)
 	}
+	if m.factors == nil {
+		m.factors = map[space]*quant.Feedback{}
+	}
 	m.factors[s] = f
 	return f, nil
 }

@@ -17,7 +17,9 @@ import (
 
 	"github.com/smelt-go/smelt/checkpoint"
 	"github.com/smelt-go/smelt/decoder"
+	"github.com/smelt-go/smelt/drafter"
 	"github.com/smelt-go/smelt/internal/kernel"
+	"github.com/smelt-go/smelt/parity/reference"
 )
 
 // Schema names the format of capture.json, with its version.
@@ -36,6 +38,9 @@ const (
 type Options struct {
 	Taps  []int    // layers after which the residual stream is taken; −1: the embedding
 	Norms []string // Pre, Post
+	// Keys asks for keys and values of the last layer with its own, for these
+	// kinds of layers: full, sliding.
+	Keys  []string
 	DType checkpoint.DType
 	// Sequences is how many go into a shard, 0 for 64.
 	Sequences int
@@ -48,18 +53,20 @@ type Options struct {
 
 // Index is capture.json.
 type Index struct {
-	Schema    string   `json:"schema"`
-	Source    string   `json:"source_sha256"`
-	Kernel    string   `json:"kernel"`
-	Hidden    int      `json:"hidden"`
-	Vocab     int      `json:"vocab"`
-	Layers    int      `json:"layers"`
-	Taps      []int    `json:"taps"`
-	Norms     []string `json:"norms"`
-	DType     string   `json:"dtype"`
-	Sequences int      `json:"sequences"`
-	Tokens    int      `json:"tokens"` // of a sequence
-	Shards    []Shard  `json:"shards"`
+	Schema string   `json:"schema"`
+	Source string   `json:"source_sha256"`
+	Kernel string   `json:"kernel"`
+	Hidden int      `json:"hidden"`
+	Vocab  int      `json:"vocab"`
+	Layers int      `json:"layers"`
+	Taps   []int    `json:"taps"`
+	Norms  []string `json:"norms"`
+	// Keys has the shape of the keys and values that were taken, by kind.
+	Keys      map[string]drafter.Shape `json:"keys,omitempty"`
+	DType     string                   `json:"dtype"`
+	Sequences int                      `json:"sequences"`
+	Tokens    int                      `json:"tokens"` // of a sequence
+	Shards    []Shard                  `json:"shards"`
 }
 
 // Shard is a file of an Index.
@@ -79,8 +86,19 @@ func Run(ctx context.Context, d *decoder.Decoder, sequences [][]int32, dir strin
 		return nil, err
 	}
 	c := d.Config()
+	layers := own(d)
 	x := &Index{Schema: Schema, Source: o.Source, Kernel: kernel.Level(), Hidden: c.Hidden, Vocab: c.Vocab, Layers: c.Layers, Taps: o.Taps,
 		Norms: o.Norms, DType: o.DType.String(), Sequences: len(sequences), Tokens: len(sequences[0])}
+	for _, kind := range o.Keys {
+		l, ok := layers[kind]
+		if !ok {
+			return nil, fmt.Errorf("capture: the model has no %s layers with keys of their own", kind)
+		}
+		if x.Keys == nil {
+			x.Keys = map[string]drafter.Shape{}
+		}
+		x.Keys[kind] = drafter.Shape{Heads: c.Layer(l).KVHeads, HeadDim: c.Layer(l).HeadDim}
+	}
 	key, err := x.key(sequences, o.Sequences)
 	if err != nil {
 		return nil, err
@@ -139,7 +157,7 @@ func check(d *decoder.Decoder, sequences [][]int32, o *Options) error {
 			return fmt.Errorf("capture: sequence %d has %d tokens, the first has %d", i, len(s), len(sequences[0]))
 		}
 	}
-	if len(o.Taps) == 0 && len(o.Norms) == 0 {
+	if len(o.Taps) == 0 && len(o.Norms) == 0 && len(o.Keys) == 0 {
 		return fmt.Errorf("capture: nothing is to be captured (name taps or norms)")
 	}
 	for i, t := range o.Taps {
@@ -148,6 +166,11 @@ func check(d *decoder.Decoder, sequences [][]int32, o *Options) error {
 		}
 		if slices.Contains(o.Taps[:i], t) {
 			return fmt.Errorf("capture: layer %d is tapped twice", t)
+		}
+	}
+	for i, k := range o.Keys {
+		if slices.Contains(o.Keys[:i], k) {
+			return fmt.Errorf("capture: keys of %s layers are asked for twice", k)
 		}
 	}
 	for i, n := range o.Norms {
@@ -160,6 +183,23 @@ func check(d *decoder.Decoder, sequences [][]int32, o *Options) error {
 		return nil
 	}
 	return fmt.Errorf("capture: values cannot be %v (want BF16, F16 or F32)", o.DType)
+}
+
+// own finds the last layer of each kind that has keys and values of its own.
+func own(d *decoder.Decoder) map[string]int {
+	c := d.Config()
+	out := map[string]int{}
+	for i, k := range c.Kinds {
+		if c.Layer(i).KVSource != i {
+			continue
+		}
+		kind := "full"
+		if k == reference.SlidingAttention {
+			kind = "sliding"
+		}
+		out[kind] = i
+	}
+	return out
 }
 
 // key identifies a run.
@@ -198,13 +238,16 @@ func have(path, key string) (bool, error) {
 func shard(ctx context.Context, d *decoder.Decoder, sequences [][]int32, o Options) ([]checkpoint.Tensor, error) {
 	shape := []int{len(sequences), len(sequences[0])}
 	out := []checkpoint.Tensor{checkpoint.NewInt32("tokens", shape, slices.Concat(sequences...))}
-	shape = append(slices.Clone(shape), d.Config().Hidden)
 	take := func(name string, m decoder.Matrix) {
-		out = append(out, checkpoint.AsType(checkpoint.NewFloat32(name, shape, m.Data), o.DType))
+		out = append(out, checkpoint.AsType(checkpoint.NewFloat32(name, append(slices.Clone(shape), m.Cols), m.Data), o.DType))
 	}
 	s, err := d.Embed(ctx, sequences, nil)
 	if err != nil {
 		return nil, err
+	}
+	layers := own(d)
+	for _, kind := range o.Keys {
+		s.KeepKV = append(s.KeepKV, layers[kind])
 	}
 	for layer := -1; ; layer++ {
 		if slices.Contains(o.Taps, layer) {
@@ -216,6 +259,14 @@ func shard(ctx context.Context, d *decoder.Decoder, sequences [][]int32, o Optio
 		if err := d.Layer(ctx, s, decoder.Options{}); err != nil {
 			return nil, err
 		}
+	}
+	for _, kind := range o.Keys {
+		k, v, ok := s.KV(layers[kind])
+		if !ok {
+			return nil, fmt.Errorf("capture: layer %d left no keys", layers[kind])
+		}
+		take("keys."+kind, k)
+		take("values."+kind, v)
 	}
 	if slices.Contains(o.Norms, Pre) {
 		take("hidden.pre", s.Hidden)

@@ -49,6 +49,9 @@ type calibrator struct {
 // kept in a directory beside the output until that is complete, so that a run that
 // was stopped goes on where it was.
 func (w *writer) calibrate(src checkpoint.Source, out string) (*calibrator, error) {
+	if w.o.Inputs != nil {
+		return nil, w.learnInputs()
+	}
 	c := &calibrator{w: w, entries: map[string]*entry{}}
 	sequential := false
 	for i := range w.entries {

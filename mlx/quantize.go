@@ -34,6 +34,8 @@ type Options struct {
 	// Calibration is what methods feedback and best need, and what refit makes
 	// use of; nil: there is none.
 	Calibration *Calibration
+	// Inputs take the place of Calibration for models that it cannot run.
+	Inputs Inputs
 
 	// Progress, if not nil, is told of weights coded.
 	Progress func(stage string, done, total int64)

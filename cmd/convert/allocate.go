@@ -26,7 +26,8 @@ type allocateFlags struct {
 	speed             string
 	keep, tie, pin    []string
 	bits, groups      []int
-	methods           []string
+	methods, codecs   []string
+	acceptance        bool
 	runtime, strategy string
 	minimum, run, low int
 	raw               bool
@@ -77,6 +78,11 @@ budget, for comparison.`,
 				err = model.Belongs(m)
 				model.Close()
 				if err != nil {
+					return err
+				}
+			}
+			if a.acceptance {
+				if m, err = m.WithAcceptance(); err != nil {
 					return err
 				}
 			}
@@ -131,7 +137,9 @@ budget, for comparison.`,
 	f.IntSliceVar(&a.bits, "bits", nil, "use only these widths of the map")
 	f.IntSliceVar(&a.groups, "group-size", nil, "use only these group sizes of the map")
 	f.StringSliceVar(&a.methods, "method", nil, "use only these methods of the map")
-	f.StringVar(&a.runtime, "runtime", "mlx-lm", "use only formats that it loads: mlx-lm, or coreml")
+	f.StringSliceVar(&a.codecs, "codec", nil, "use only these codecs of the map, such as affine or turboquant")
+	f.BoolVar(&a.acceptance, "acceptance", false, "of a drafter's map: lose as little expected acceptance as possible, rather than KL")
+	f.StringVar(&a.runtime, "runtime", "mlx-lm", "use only formats that it loads: mlx-lm, smelt (turboquant, too), or coreml")
 	f.IntVar(&a.minimum, "min-per-block", 0, "tensors of every layer that get more than --low bits")
 	f.IntVar(&a.run, "max-low-run", 0, "layers in a row that may have most tensors at --low bits or fewer")
 	f.IntVar(&a.low, "low", 3, "what the two above call low")
@@ -145,7 +153,7 @@ budget, for comparison.`,
 	f.BoolVar(&force, "force", false, "replace existing files")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.ValidArgsFunction = nil
-	completeValues(cmd, map[string][]string{"strategy": {"exact", "greedy", "threshold", "static", "uniform"}, "runtime": {"mlx-lm", "coreml"}})
+	completeValues(cmd, map[string][]string{"strategy": {"exact", "greedy", "threshold", "static", "uniform"}, "runtime": {"mlx-lm", "smelt", "coreml"}})
 	return cmd
 }
 
@@ -192,12 +200,15 @@ func (a *allocateFlags) options(m *sensitivity.Map) (sensitivity.ProblemOptions,
 			return o, usagef("--tie %s: the map has no tensors of these classes", tie)
 		}
 	}
-	if a.runtime != "mlx-lm" && a.runtime != "coreml" {
-		return o, usagef("--runtime %s: want mlx-lm or coreml", a.runtime)
+	if !slices.Contains([]string{"mlx-lm", "smelt", "coreml"}, a.runtime) {
+		return o, usagef("--runtime %s: want mlx-lm, smelt or coreml", a.runtime)
 	}
 	o.Allow = func(f quant.Format) bool {
 		coreml := f.Codec == "linear" || f.Codec == "palette"
-		return coreml == (a.runtime == "coreml") && among(a.bits, f.Bits) && among(a.groups, f.GroupSize) && among(a.methods, string(f.Method))
+		if f.Codec == "turboquant" && a.runtime == "mlx-lm" {
+			return false
+		}
+		return coreml == (a.runtime == "coreml") && among(a.codecs, f.Codec) && among(a.bits, f.Bits) && among(a.groups, f.GroupSize) && among(a.methods, string(f.Method))
 	}
 	switch {
 	case a.reads != 0:
@@ -352,7 +363,14 @@ func (s *session) printAllocation(m *sensitivity.Map, p *sensitivity.Problem, so
 	}
 	fmt.Fprintln(s.stdout)
 	say("size", "%d bytes, %.4f bits per weight, everything counted; budget %s", b, m.BPW(b), a.amount(m, p.Cap))
-	say("damage", "%.6f predicted", sol.Damage)
+	if m.Drafter != nil {
+		say("reads", "%d bytes in a round of %s", readBytes(m, p, sol), plural(m.Drafter.Gamma, "draft"))
+	}
+	what := "predicted"
+	if a.acceptance {
+		what = "of drafts less accepted, predicted"
+	}
+	say("damage", "%.6f %s", sol.Damage, what)
 	if a.strategy != "exact" {
 		best, err := allocate.Solve(p.Problem)
 		if err == nil {

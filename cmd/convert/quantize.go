@@ -87,7 +87,13 @@ are the same, and the weights are closer to the original.`,
 				return usageError{err}
 			}
 			o.Recipe = recipe
-			if o.Calibration, err = cal.load(args[0], recipe); err != nil {
+			if head.states != "" {
+				done, err := head.inputs(cmd.Context(), args[0], &o)
+				if err != nil {
+					return err
+				}
+				defer done()
+			} else if o.Calibration, err = cal.load(args[0], recipe); err != nil {
 				return err
 			}
 			if head.on {

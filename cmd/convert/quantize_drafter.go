@@ -11,21 +11,28 @@ import (
 
 // drafterFlags are those of quantize that only drafters have.
 type drafterFlags struct {
-	on     bool
-	target string
+	on bool
+	statesFlags
 }
 
 func (d *drafterFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&d.on, "drafter", false, "DIR is a DSpark drafter: check its tensors, and keep its confidence head, norms and scalars")
-	f.StringVar(&d.target, "target", "", "with --drafter: checkpoint `DIR` of the target, to find tables that are copies of its")
+	f.StringVar(&d.target, "target", "", "checkpoint `DIR` of a drafter's target: to find tables that are copies of its (--drafter), and to learn from its states (--states)")
+	d.define(cmd)
 	_ = cmd.MarkFlagDirname("target")
 }
 
 // check refuses flags that make no sense together.
 func (d *drafterFlags) check(cmd *cobra.Command) error {
-	if d.target != "" && !d.on {
-		return usagef("--target is for --drafter")
+	if d.target != "" && !d.on && d.states == "" {
+		return usagef("--target is for --drafter and --states")
+	}
+	if odd := changed(cmd, []string{"gamma", "every", "taps", "reading"}); odd != "" && d.states == "" {
+		return usagef("%s: is for --states", odd)
+	}
+	if d.states != "" && cmd.Flags().Changed("calibration") {
+		return usagef("--states and --calibration exclude each other: a drafter learns from states of its target, a model from a text")
 	}
 	if d.on && cmd.Flags().Changed("requantize") {
 		return usagef("--drafter and --requantize exclude each other: a drafter is quantized from its original")
