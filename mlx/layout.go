@@ -85,7 +85,7 @@ func newModule(name string, x checkpoint.Tensor) module {
 	class, layer := quant.Classify(name)
 	rank := len(x.Shape())
 	return module{name: name, tensor: x, class: class, layer: layer,
-		linear: strings.HasSuffix(name, ".weight") && rank >= 2 && class != quant.Norm}
+		linear: strings.HasSuffix(name, ".weight") && (rank == 2 || rank == 3) && class != quant.Norm}
 }
 
 // sharing is Gemma 4's: the last layers read the keys and values of others, and

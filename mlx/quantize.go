@@ -304,7 +304,8 @@ func (w *writer) count() {
 }
 
 // block is the quantization block: the default format, modules that differ
-// from it, and false for those that could be quantized and are not.
+// from it or that rules give a format, and false for those that could be quantized
+// and are not.
 func (w *writer) block() *object {
 	base := settings(w.o.Recipe.Default)
 	b := newObject()
@@ -319,7 +320,7 @@ func (w *writer) block() *object {
 			b.set(e.path(), false)
 			continue
 		}
-		if s := settings(e.choice.Format); string(render(s)) != string(render(base)) {
+		if s := settings(e.choice.Format); e.choice.Explicit || string(render(s)) != string(render(base)) {
 			b.set(e.path(), s)
 		}
 	}

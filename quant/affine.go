@@ -38,7 +38,8 @@ const (
 //	code  = clip(rint((w − bias)/scale), 0, n)
 //
 // Scale and bias are rounded to the stored type after the codes are found.
-// Method Refit is described at refit.go, ErrorFeedback at feedback_affine.go.
+// Method Refit is described at refit.go, with an importance at refit_weighted.go,
+// ErrorFeedback at feedback_affine.go.
 type Affine struct {
 	Bits     int // 2, 3, 4, 5, 6 or 8
 	Group    int // 32, 64 or 128
@@ -94,6 +95,10 @@ func (a Affine) encodeMeasured(dst [][]byte, r Rows, m Method, st *Stats) error 
 	if m.Calibrated() {
 		return a.encodeFeedback(dst, r, st)
 	}
+	if m == Refit && r.Importance != nil {
+		a.encodeWeighted(dst, r, st)
+		return nil
+	}
 	var codes [maxGroup]byte
 	var f fitter
 	n := a.Group * a.Bits / 8
@@ -103,11 +108,7 @@ func (a Affine) encodeMeasured(dst [][]byte, r Rows, m Method, st *Stats) error 
 		scale, bias := a.minmax(w)
 		a.code(codes[:a.Group], w, scale, bias)
 		if m == Refit {
-			var imp []float32
-			if r.Importance != nil {
-				imp = r.Importance[g*a.Group%r.Cols:][:a.Group]
-			}
-			scale, bias = f.refit(codes[:a.Group], w, imp, a.Bits, r.DType, scale, bias)
+			scale, bias = f.refit(codes[:a.Group], w, a.Bits, r.DType, scale, bias)
 		}
 		putElement(dst[1], g, scale, r.DType)
 		putElement(dst[2], g, bias, r.DType)

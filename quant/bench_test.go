@@ -53,3 +53,22 @@ func gaussianHalves(n int) ([]uint16, error) {
 	half.F32ToF16(out, f)
 	return out, err
 }
+
+// BenchmarkAffine4Weighted is Refit with an importance.
+func BenchmarkAffine4Weighted(b *testing.B) {
+	w := gaussian(256, 4096)
+	imp := make([]float32, 4096)
+	for i := range imp {
+		imp[i] = float32(1 + i%7)
+	}
+	b.SetBytes(checkpoint.NumBytes(w))
+	for b.Loop() {
+		e, err := Encode(Affine{4, 64, RoundCPU}, w, "w", Options{Method: Refit, Importance: imp})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := e.Parts[0].WriteTo(io.Discard); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -118,7 +118,7 @@ func checkMatrix(dt checkpoint.DType, shape []int, group int) error {
 		}
 	}
 	if cols%group != 0 {
-		return fmt.Errorf("the last dimension is %d, which groups of %d do not divide (choose another group size, or keep the tensor)", cols, group)
+		return fmt.Errorf("the last dimension is %d, which groups of %d do not divide (choose another group size, or keep such weights: keep_indivisible)", cols, group)
 	}
 	return nil
 }

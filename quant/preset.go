@@ -104,9 +104,11 @@ func mixed(low, high, layers int) Recipe {
 			more = append(more, i)
 		}
 	}
-	r := uniform(low)
+	// The default is what mlx-lm writes into config.json as such; no module has it.
+	r := uniform(4)
 	r.Rules = append(r.Rules,
 		Rule{Class: []Class{Value, Down}, Layers: more, Format: Format{Bits: high}},
-		Rule{Class: []Class{Head}, Optional: true, Format: Format{Bits: high}})
+		Rule{Class: []Class{Head}, Optional: true, Format: Format{Bits: high}},
+		Rule{Path: []string{"**"}, Format: Format{Bits: low}})
 	return r
 }

@@ -32,8 +32,9 @@ import (
 type Recipe struct {
 	Target  string `json:"target"` // TargetMLX or TargetCoreML
 	Default Format `json:"default"`
-	// KeepIndivisible keeps weights that no rule names and whose columns are
-	// not a multiple of the group size, as mlx-lm does; otherwise they are errors.
+	// KeepIndivisible keeps weights that no rule names (but one of path ** alone)
+	// and whose columns are not a multiple of the group size, as mlx-lm does;
+	// otherwise they are errors.
 	KeepIndivisible bool   `json:"keep_indivisible,omitempty"`
 	Rules           []Rule `json:"rules,omitempty"`
 }
@@ -253,7 +254,10 @@ type Choice struct {
 	Keep   bool
 	Format Format
 	Codec  Codec // nil if kept, and for Core ML
-	Named  bool  // by a rule
+	Named  bool  // by a rule, other than one of path ** alone
+	// Explicit says that a rule set codec, bits or group size: mlx-lm's config
+	// lists such modules, be they as the default or not.
+	Explicit bool
 }
 
 // Plan decides for every tensor of a model. All errors are reported at once.
@@ -271,7 +275,11 @@ func (r *Recipe) Plan(targets []Target) ([]Choice, error) {
 			used[j] = used[j] || r.Rules[j].names(t) && (t.Weight || r.Rules[j].Keep || slices.Contains(r.Rules[j].Path, t.Path))
 		}
 		c := &out[i]
-		c.Named = at >= 0
+		c.Named = at >= 0 && !r.Rules[at].everything()
+		if at >= 0 {
+			u := r.Rules[at].Format
+			c.Explicit = u.Codec != "" || u.Bits != 0 || u.GroupSize != 0
+		}
 		switch {
 		case at >= 0 && r.Rules[at].Keep, !t.Weight && at < 0:
 			c.Keep = true
@@ -293,7 +301,7 @@ func (r *Recipe) Plan(targets []Target) ([]Choice, error) {
 			continue
 		}
 		codec, err := c.Format.codec()
-		if err == nil && at < 0 && r.KeepIndivisible && !divides(codec, t.Shape) {
+		if err == nil && !c.Named && r.KeepIndivisible && !divides(codec, t.Shape) {
 			c.Keep = true
 			continue
 		}
@@ -346,6 +354,11 @@ func (u *Rule) names(t Target) bool {
 		return false
 	}
 	return len(u.Path) == 0 || slices.ContainsFunc(u.Path, func(p string) bool { return glob(p, t.Path) })
+}
+
+// everything reports whether the rule is as good as a default.
+func (u *Rule) everything() bool {
+	return len(u.Class) == 0 && u.Layers == nil && slices.Equal(u.Path, []string{"**"})
 }
 
 func (u *Rule) describe() string {

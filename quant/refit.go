@@ -7,8 +7,9 @@ import (
 	"github.com/smelt-go/smelt/internal/kernel"
 )
 
-// Method Refit minimises Σ d·(w − (scale·q + bias))² over the codes q of a group
-// and the scale and bias as they are stored; d is the importance of a column.
+// Method Refit minimises Σ (w − (scale·q + bias))² over the codes q of a group and
+// the scale and bias as they are stored. With importances of columns as weights d it
+// is refit_weighted.go's.
 //
 // The peers' rule is the first candidate, so no group ends worse than with it.
 // Other starts clip the ends of the range. From each, least squares and coding
@@ -16,10 +17,10 @@ import (
 //
 //	scale = (D·Σdqw − Σdq·Σdw) / (D·Σdq² − (Σdq)²),  bias = (Σdw − scale·Σdq)/D,
 //
-// D = Σd; scale is rounded to the stored type and its neighbours are tried too,
+// D = Σd, which is the number of columns here; scale is rounded to the stored type and its neighbours are tried too,
 // each with the bias that is best for it after rounding.
 type fitter struct {
-	w, d   []float32
+	w      []float32
 	bits   int
 	dt     checkpoint.DType
 	sums   moments // of w alone
@@ -38,8 +39,8 @@ type candidate struct {
 }
 
 // refit improves on scale and bias; codes are replaced.
-func (f *fitter) refit(codes []byte, w, d []float32, bits int, dt checkpoint.DType, scale, bias float32) (float32, float32) {
-	f.w, f.d, f.bits, f.dt = w, d, bits, dt
+func (f *fitter) refit(codes []byte, w []float32, bits int, dt checkpoint.DType, scale, bias float32) (float32, float32) {
+	f.w, f.bits, f.dt = w, bits, dt
 	lo, hi := minMax(w)
 	f.center = float32(lo/2) + float32(hi/2)
 	f.base()
@@ -69,7 +70,7 @@ func (f *fitter) refit(codes []byte, w, d []float32, bits int, dt checkpoint.DTy
 func (f *fitter) exact(codes []byte, scale, bias float32) (sum float64) {
 	for i, x := range f.w {
 		e := float64(float32(float32(codes[i])*scale)+bias) - float64(x)
-		sum += float64(f.weight(i) * float64(e*e))
+		sum += float64(e * e)
 	}
 	return sum
 }
@@ -154,19 +155,12 @@ func (m *moments) err(scale, bias float32) float64 {
 // base sums what does not depend on codes.
 func (f *fitter) base() {
 	f.sums = moments{}
-	for i, x := range f.w {
-		v, d := float64(x-f.center), f.weight(i)
-		f.sums.d += d
-		f.sums.w += float64(d * v)
-		f.sums.ww += float64(d * float64(v*v))
+	f.sums.d = float64(len(f.w))
+	for _, x := range f.w {
+		v := float64(x - f.center)
+		f.sums.w += v
+		f.sums.ww += float64(v * v)
 	}
-}
-
-func (f *fitter) weight(i int) float64 {
-	if f.d == nil {
-		return 1
-	}
-	return float64(f.d[i])
 }
 
 // measure codes the group with stored parameters and sums up.
@@ -180,18 +174,8 @@ func (f *fitter) measure(scale, bias float32) candidate {
 		return candidate{scale, bias, math.Inf(1), m}
 	}
 	top := int32(1)<<f.bits - 1
-	if f.d == nil {
-		q, qq, qw := kernel.AffineMoments(f.w, bias, inv, int(top), f.center)
-		m.q, m.qq, m.qw = float64(q), float64(qq), float64(qw)
-	} else {
-		for i, x := range f.w {
-			q := float64(nearestCode(x, bias, inv, top))
-			dq := float64(float64(f.d[i]) * q)
-			m.q += dq
-			m.qq += float64(dq * q)
-			m.qw += float64(dq * float64(x-f.center))
-		}
-	}
+	q, qq, qw := kernel.AffineMoments(f.w, bias, inv, int(top), f.center)
+	m.q, m.qq, m.qw = float64(q), float64(qq), float64(qw)
 	return candidate{scale, bias, m.err(scale, bias-f.center), m}
 }
 

@@ -139,7 +139,7 @@ func TestEncodeErrors(t *testing.T) {
 		"NaN":      {checkpoint.NewFloat32("a.weight", []int{2, 64}, nan), `quant: tensor "a.weight": element 70 is NaN (the checkpoint is damaged, or training diverged)`},
 		"infinity": {checkpoint.NewFloat32("a.weight", []int{2, 64}, inf), `quant: tensor "a.weight": element 3 is infinite (the checkpoint is damaged, or training diverged)`},
 		"vector":   {checkpoint.NewFloat32("n", []int{64}, make([]float32, 64)), `quant: tensor "n": affine 4-bit g64: shape is [64], want a matrix or a stack of matrices`},
-		"columns":  {checkpoint.NewFloat32("n", []int{2, 65}, make([]float32, 130)), `quant: tensor "n": affine 4-bit g64: the last dimension is 65, which groups of 64 do not divide (choose another group size, or keep the tensor)`},
+		"columns":  {checkpoint.NewFloat32("n", []int{2, 65}, make([]float32, 130)), `quant: tensor "n": affine 4-bit g64: the last dimension is 65, which groups of 64 do not divide (choose another group size, or keep such weights: keep_indivisible)`},
 		"integers": {checkpoint.NewInt32("n", []int{1, 64}, make([]int32, 64)), `quant: tensor "n": affine 4-bit g64: dtype is I32, want BF16, F16 or F32`},
 	} {
 		e, err := Encode(Affine{4, 64, RoundCPU}, tt.w, "m", Options{})

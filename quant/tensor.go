@@ -20,9 +20,10 @@ type Stats struct {
 	Energy   float64 // Σ w²
 	Error    float64 // Σ (w − decoded)², decoded in float32 from the stored parameters
 
-	// With error feedback, in the norm of the (damped) Hessian: Σ (W − decoded)·H·(W
-	// − decoded)ᵀ, what it is with RTN, and Σ W·H·Wᵀ. No row is above RTN:
-	// Fallbacks counts those that would have been.
+	// With error feedback, in the norm of the (damped) Hessian, with an importance
+	// in that of its diagonal: Σ (W − decoded)·H·(W − decoded)ᵀ, what it is with
+	// RTN, and Σ W·H·Wᵀ. No row is above RTN: Fallbacks counts those that would
+	// have been.
 	OutputError, OutputRTN, OutputEnergy float64
 	Fallbacks                            int64
 }
@@ -159,8 +160,11 @@ func (e *Encoded) run(w io.Writer, done func(elements int64)) (int64, error) {
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
-	if e.o.Method.Calibrated() {
+	switch {
+	case e.o.Method.Calibrated():
 		per = feedbackBlock(rows, cols, workers)
+	case e.o.Importance != nil:
+		per = max(lanes, per/lanes*lanes)
 	}
 	count := (rows + per - 1) / per
 	workers = min(workers, count)
