@@ -137,7 +137,7 @@ func (c *calibrator) wants(path string) calibration.Want {
 	if t, ok := e.choice.Codec.(quant.Turbo); ok {
 		return calibration.Want{What: calibration.Full, Group: t.Group, Turned: true}
 	}
-	return calibration.Want{What: calibration.Full, Group: e.choice.Codec.(quant.Affine).Group}
+	return calibration.Want{What: calibration.Full, Group: groupOf(e.choice.Codec)}
 }
 
 func (c *calibrator) file(path string) string { return filepath.Join(c.dir, path+".safetensors") }

@@ -30,9 +30,17 @@ func learn(o *quant.Options, c quant.Codec, m *calibration.Module) (err error) {
 	case turns:
 		o.Feedback, err = m.TurnedFeedback(t.Group)
 	default:
-		o.Feedback, err = m.Feedback(c.(quant.Affine).Group)
+		o.Feedback, err = m.Feedback(groupOf(c))
 	}
 	return err
+}
+
+// groupOf is the number of columns that share a scale.
+func groupOf(c quant.Codec) int {
+	if f, ok := c.(quant.Float); ok {
+		return f.Group()
+	}
+	return c.(quant.Affine).Group
 }
 
 // diagonal is a matrix that has d on its diagonal.

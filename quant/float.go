@@ -25,6 +25,9 @@ import (
 // matrix's own type: s = max|w|/M, M = 6 or 448, then E4M3(s) or the smallest
 // power of two that is not below s, and the codes nearest to w/scale. Of two
 // codes equally near, E2M1 takes the first of 0, .5, …, 6, −0, −.5, …, −6.
+//
+// The other methods choose among stored scales near that one, which may clip the
+// largest weights.
 type Float struct {
 	Mode string
 	float
@@ -74,11 +77,13 @@ func (f Float) Parts(dt checkpoint.DType, shape []int) ([]Part, error) {
 	}, nil
 }
 
-// Encode codes rows. There is no method but RTN.
+// Encode codes rows.
 func (f Float) Encode(dst [][]byte, r Rows, m Method) error {
-	if m != RTN {
-		return fmt.Errorf("quant: %s has no method %s (only rtn)", f.Mode, m)
-	}
+	return f.encodeMeasured(dst, r, m, new(Stats))
+}
+
+// rtn codes rows by the rule of MLX.
+func (f Float) rtn(dst [][]byte, r Rows) {
 	var codes [maxGroup]byte
 	code := f.coder(r.DType)
 	n := f.group * f.bits / 8
@@ -101,7 +106,6 @@ func (f Float) Encode(dst [][]byte, r Rows, m Method) error {
 		}
 		packCodes(dst[0][g*n:], codes[:f.group], f.bits)
 	}
-	return nil
 }
 
 // divisor is the scale by which weights are divided, from max|w|/top.

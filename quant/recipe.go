@@ -211,9 +211,6 @@ func (f Format) check(target string) error {
 		if f.Rounding != "" || f.Granularity != "" || f.Unsigned || f.Asymmetric {
 			return fmt.Errorf("codec %s has no rounding, granularity, unsigned or asymmetric", f.Codec)
 		}
-		if f.Method != "" && f.Method != RTN {
-			return fmt.Errorf("codec %s has no method %s (only rtn)", f.Codec, f.Method)
-		}
 		return nil
 	}
 	return f.checkCoreML()

@@ -11,13 +11,14 @@ import (
 // neighbours, so that a cell has at most one boundary in it.
 type turboCells struct {
 	levels []float32
-	cells  []turboCell
-	top    float32 // where the last cell begins
+	cells  [512]turboCell
+	top    float32 // where the last cell that is used begins
 }
 
 type turboCell struct {
 	edge   float32
-	lo, hi uint32 // indices of the levels below and above the edge
+	lo, hi uint32 // bits of the levels below and above the edge
+	index  uint32 // of lo
 }
 
 const cellsPerUnit = 64
@@ -25,12 +26,13 @@ const cellsPerUnit = 64
 func newTurboCells(bits int) *turboCells {
 	l := turboLevels[bits]
 	n := int(l[len(l)-1]*cellsPerUnit) + 2
-	c := &turboCells{levels: l, cells: make([]turboCell, n), top: float32(n-1) / cellsPerUnit}
-	for k := range c.cells {
+	c := &turboCells{levels: l, top: float32(n-1) / cellsPerUnit}
+	for k := range c.cells[:n] {
 		i := nearestLevel(float32(k)/cellsPerUnit, l)
-		cell := turboCell{edge: float32(math.Inf(1)), lo: uint32(i), hi: uint32(i)}
+		b := math.Float32bits(l[i])
+		cell := turboCell{float32(math.Inf(1)), b, b, uint32(i)}
 		if i+1 < len(l) {
-			cell.edge, cell.hi = (l[i]+l[i+1])/2, uint32(i+1)
+			cell.edge, cell.hi = (l[i]+l[i+1])/2, math.Float32bits(l[i+1])
 		}
 		c.cells[k] = cell
 	}
@@ -43,10 +45,10 @@ func (c *turboCells) index(a float32) uint32 {
 	if a > c.top {
 		a = c.top
 	}
-	cell := &c.cells[uint32(int32(a*cellsPerUnit))]
-	i := cell.lo
+	cell := &c.cells[uint32(int32(a*cellsPerUnit))%512]
+	i := cell.index
 	if a > cell.edge {
-		i = cell.hi
+		i++
 	}
 	return i
 }
@@ -54,8 +56,16 @@ func (c *turboCells) index(a float32) uint32 {
 // signed is the level nearest to x, with its sign.
 func (c *turboCells) signed(x float32) float32 {
 	b := math.Float32bits(x)
-	l := c.levels[c.index(math.Float32frombits(b&^(1<<31)))]
-	return math.Float32frombits(math.Float32bits(l) | b&(1<<31))
+	a := math.Float32frombits(b &^ (1 << 31))
+	if a > c.top {
+		a = c.top
+	}
+	cell := &c.cells[uint32(int32(a*cellsPerUnit))%512]
+	l := cell.lo
+	if a > cell.edge {
+		l = cell.hi
+	}
+	return math.Float32frombits(l | b&(1<<31))
 }
 
 // code is that of a signed level or of anything near it.
