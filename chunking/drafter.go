@@ -47,8 +47,10 @@ type DrafterContract struct {
 	Reading   string               `json:"reading,omitempty"`    // models.ReadAnchor or ReadMasks
 	Candidate int                  `json:"candidates,omitempty"` // tokens that get logits; 0: all
 	Confident bool                 `json:"confidence,omitempty"`
-	File      string               `json:"file"`
-	Functions []DraftFunction      `json:"functions"`
+	// Quantization is the recipe by which weights were compressed.
+	Quantization json.RawMessage `json:"quantization,omitempty"`
+	File         string          `json:"file"`
+	Functions    []DraftFunction `json:"functions"`
 }
 
 // DrafterTarget is what a drafter reads of its target.

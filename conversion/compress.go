@@ -21,28 +21,34 @@ type compression struct {
 	done    []*pass.CompressedWeight
 }
 
-// planCompression checks a recipe against the model. Weights that share a
-// tensor, a tied embedding and head, share its format.
-func (s *Source) planCompression(r *quant.Recipe, compute string) error {
+// planCompression checks a recipe against the model.
+func (s *Source) planCompression(r *quant.Recipe, compute string) (err error) {
+	s.compression, err = newCompression(r, s.Model.Weights(), compute)
+	return err
+}
+
+// newCompression checks a recipe against the weights of a model. Weights that
+// share a tensor, a tied embedding and head, share its format.
+func newCompression(r *quant.Recipe, weights []models.WeightUse, compute string) (*compression, error) {
 	if r == nil {
-		return nil
+		return nil, nil
 	}
 	if r.Target != quant.TargetCoreML {
-		return fmt.Errorf("conversion: the recipe is for %s, not for %s (smelt quantize writes MLX directories)", r.Target, quant.TargetCoreML)
+		return nil, fmt.Errorf("conversion: the recipe is for %s, not for %s (smelt quantize writes MLX directories)", r.Target, quant.TargetCoreML)
 	}
 	if compute != "fp16" {
-		return fmt.Errorf("conversion: compressed weights are fp16, which --compute f32 excludes")
+		return nil, fmt.Errorf("conversion: compressed weights are fp16, which --compute f32 excludes")
 	}
 	var targets []quant.Target
 	var names []string
-	for _, u := range s.Model.Weights() {
+	for _, u := range weights {
 		if u.Use != models.Used {
 			continue
 		}
 		class, layer := quant.Classify(u.Name)
 		dt, err := checkpoint.ParseDType(u.DType)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		names = append(names, u.Name)
 		targets = append(targets, quant.Target{Path: strings.TrimSuffix(u.Name, ".weight"), Class: class, Layer: layer,
@@ -50,9 +56,9 @@ func (s *Source) planCompression(r *quant.Recipe, compute string) error {
 	}
 	choices, err := r.Plan(targets)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s.compression = &compression{formats: map[string]quant.Format{}, saved: map[string]int64{}}
+	k := &compression{formats: map[string]quant.Format{}, saved: map[string]int64{}}
 	var bad []string
 	for i, c := range choices {
 		shape := targets[i].Shape
@@ -67,17 +73,17 @@ func (s *Source) planCompression(r *quant.Recipe, compute string) error {
 			bad = append(bad, fmt.Sprintf("%s: %s", targets[i].Path, strings.TrimPrefix(err.Error(), "quant: ")))
 			continue
 		}
-		s.compression.formats[names[i]] = c.Format
-		s.compression.saved[names[i]] = 2*elements(shape) - form.Bytes()
+		k.formats[names[i]] = c.Format
+		k.saved[names[i]] = 2*elements(shape) - form.Bytes()
 	}
 	if len(bad) > 0 {
 		const show = 8
 		if n := len(bad); n > show {
 			bad = append(bad[:show], fmt.Sprintf("and %d more", n-show))
 		}
-		return fmt.Errorf("conversion: the recipe does not fit the model:\n  %s", strings.Join(bad, "\n  "))
+		return nil, fmt.Errorf("conversion: the recipe does not fit the model:\n  %s", strings.Join(bad, "\n  "))
 	}
-	return nil
+	return k, nil
 }
 
 // shrink takes what compression saves off the sizes of layers, embedding and
@@ -106,18 +112,24 @@ func (s *Source) shrink(sizes *chunking.Sizes, embed string) {
 	}
 }
 
-// passes are the rewrites of a program. The one that replaces weights by codes comes before names are made unique.
+// passes are the rewrites of a program.
 func (s *Source) passes(residual float64, fp16 bool) []pass.Pass {
+	return s.compression.passes(residual, fp16)
+}
+
+// passes are the rewrites of a program. The one that replaces weights by codes
+// comes before names are made unique.
+func (k *compression) passes(residual float64, fp16 bool) []pass.Pass {
 	ps := pass.Standard(residual, fp16)
-	if s.compression == nil {
+	if k == nil {
 		return ps
 	}
 	compress := pass.Pass{Name: "compress", Run: func(p *mil.Program) error {
 		done, err := pass.CompressCoded(p, func(name string) (quant.Format, bool) {
-			f, ok := s.compression.formats[name]
+			f, ok := k.formats[name]
 			return f, ok
-		}, s.compression.coded)
-		s.compression.done = append(s.compression.done, done...)
+		}, k.coded)
+		k.done = append(k.done, done...)
 		return err
 	}}
 	return slices.Insert(ps, len(ps)-1, compress)
@@ -139,13 +151,13 @@ type CompressedClass struct {
 	stats       quant.Stats
 }
 
-// compressed sums up what Compress did, once the chunks are written.
-func (s *Source) compressed() []CompressedClass {
-	if s.compression == nil {
+// classes sums up what Compress did, once the packages are written.
+func (k *compression) classes() []CompressedClass {
+	if k == nil {
 		return nil
 	}
 	var out []CompressedClass
-	for _, w := range s.compression.done {
+	for _, w := range k.done {
 		class, _ := quant.Classify(w.Name)
 		format := w.Format.Describe()
 		i := slices.IndexFunc(out, func(c CompressedClass) bool { return c.Class == class && c.Format == format })

@@ -166,7 +166,7 @@ func (s *Source) writeRest(ctx context.Context, dir string, c *chunking.Contract
 	if err := s.writeChunks(ctx, dir, c, o, rep); err != nil {
 		return err
 	}
-	rep.Compressed = s.compressed()
+	rep.Compressed = s.compression.classes()
 	contract, err := c.Marshal()
 	if err != nil {
 		return err

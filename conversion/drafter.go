@@ -19,6 +19,7 @@ import (
 	"github.com/smelt-go/smelt/mil/pass"
 	"github.com/smelt-go/smelt/mlpackage"
 	"github.com/smelt-go/smelt/models"
+	"github.com/smelt-go/smelt/quant"
 )
 
 // DrafterOptions configures ConvertDrafter.
@@ -38,6 +39,10 @@ type DrafterOptions struct {
 	// Reading is models.ReadAnchor or ReadMasks for a block drafter whose files
 	// contradict each other.
 	Reading string
+	// Quantize compresses weights by a recipe for Core ML; nil keeps fp16. What
+	// decides how many drafts are verified, a confidence head, is kept, and so
+	// are the tables that the host looks rows up in.
+	Quantize *quant.Recipe
 
 	IgnoreKeys []string
 	Force      bool
@@ -56,8 +61,10 @@ type DrafterReport struct {
 	Shared  int64          `json:"shared_bytes"` // what equal constants did not take again
 	// SharedEmbedding says that the drafter's table equals the target's, so that
 	// its bundle has none.
-	SharedEmbedding bool     `json:"embedding_is_the_targets"`
-	Files           []string `json:"files_copied"`
+	SharedEmbedding bool              `json:"embedding_is_the_targets"`
+	Files           []string          `json:"files_copied"`
+	Compressed      []CompressedClass `json:"compressed,omitempty"`
+	Warnings        []string          `json:"warnings,omitempty"`
 
 	contract *chunking.DrafterContract
 }
@@ -84,18 +91,14 @@ func ConvertDrafter(ctx context.Context, src, out string, o DrafterOptions) (*Dr
 	}
 	defer s.close()
 	rep := &DrafterReport{Drafter: s.d.Config().Drafter, Waived: []WaivedTensor{}}
-	own := s.d.Embedding()
-	if own != nil && s.targetTable != nil {
-		if rep.SharedEmbedding, err = equalTables(own, s.targetTable); err != nil {
-			return nil, err
-		}
-	}
-	c, err := chunking.DesignDrafter(s.d.Config(), chunking.DrafterOptions{Context: o.Context, Compute: o.Compute, Rows: o.Rows, Blocks: o.Blocks,
-		OwnEmbedding: own != nil && !rep.SharedEmbedding})
+	c, shared, err := s.design(o)
 	if err != nil {
 		return nil, err
 	}
-	rep.contract = c
+	rep.contract, rep.SharedEmbedding = c, shared
+	if rep.Warnings, err = s.halves(); err != nil {
+		return nil, err
+	}
 	for _, u := range s.d.Weights() {
 		if u.Use == models.Used {
 			rep.Used++
@@ -110,6 +113,23 @@ func ConvertDrafter(ctx context.Context, src, out string, o DrafterOptions) (*Dr
 		return nil, err
 	}
 	return rep, nil
+}
+
+// design writes the contract. shared says that the drafter's table of
+// embeddings equals its target's.
+func (s *drafterSource) design(o DrafterOptions) (c *chunking.DrafterContract, shared bool, err error) {
+	own := s.d.Embedding()
+	if own != nil && s.targetTable != nil {
+		if shared, err = equalTables(own, s.targetTable); err != nil {
+			return nil, false, err
+		}
+	}
+	c, err = chunking.DesignDrafter(s.d.Config(), chunking.DrafterOptions{Context: o.Context, Compute: o.Compute, Rows: o.Rows, Blocks: o.Blocks,
+		OwnEmbedding: own != nil && !shared})
+	if err == nil && s.recipe != nil {
+		c.Quantization = s.recipe.Marshal()
+	}
+	return c, shared, err
 }
 
 // replaceableDrafter is replaceable for the bundle of a drafter.
@@ -134,8 +154,11 @@ type drafterSource struct {
 	dir         string
 	d           *models.Drafter
 	targetTable checkpoint.Tensor // nil: no target given
+	targetHead  checkpoint.Tensor // nil: no target given
 	closers     []func() error
 	ignore      []string
+	recipe      *quant.Recipe // nil: none
+	compression *compression
 }
 
 func (s *drafterSource) close() {
@@ -167,6 +190,7 @@ func openDrafter(dir string, o *DrafterOptions) (*drafterSource, error) {
 		}
 		s.closers = append(s.closers, t.Close)
 		target, s.targetTable = t.Model.Config(), t.Model.Embedding()
+		s.targetHead, _ = t.view.Tensor("lm_head.weight")
 		choices.TargetLayers = target.Layers
 	}
 	ckpt, err := checkpoint.Open(dir)
@@ -194,6 +218,9 @@ func openDrafter(dir string, o *DrafterOptions) (*drafterSource, error) {
 	}
 	if o.Compute == "" {
 		o.Compute = "fp16"
+	}
+	if err := s.compress(o.Quantize, o.Compute); err != nil {
+		return nil, fmt.Errorf("%w (in %s)", err, dir)
 	}
 	if o.Rows == nil {
 		for _, n := range chunking.DefaultDrafterRows {
@@ -266,6 +293,7 @@ func (s *drafterSource) write(ctx context.Context, dir string, c *chunking.Draft
 		return err
 	}
 	rep.Model, rep.Weights, rep.Shared = w.Model, w.Weights, w.Shared
+	rep.Compressed = s.compression.classes()
 	for _, f := range p.Functions {
 		rep.Ops += countOps(f)
 	}
@@ -374,6 +402,7 @@ func (s *drafterSource) program(c *chunking.DrafterContract) (*mil.Program, erro
 		if err != nil {
 			return nil, err
 		}
+		part.FlatTable = s.compression != nil
 		b := mil.NewBuilder(name, Opset)
 		if err := s.d.Build(b, part); err != nil {
 			return nil, fmt.Errorf("conversion: %s: %w", f.Name, err)
@@ -387,7 +416,7 @@ func (s *drafterSource) program(c *chunking.DrafterContract) (*mil.Program, erro
 			p.Default = name
 		}
 	}
-	if err := pass.Pipeline(p, pass.Standard(1, c.Compute == "fp16")...); err != nil {
+	if err := pass.Pipeline(p, s.compression.passes(1, c.Compute == "fp16")...); err != nil {
 		return nil, fmt.Errorf("conversion: %w", err)
 	}
 	return p, nil

@@ -48,6 +48,9 @@ func Layers(dir string) (int, error) {
 		return 0, err
 	}
 	n, ok := text(c).integer("num_hidden_layers")
+	if !ok {
+		n, ok = c.integer("num_modules") // of multi-token prediction
+	}
 	if !ok || n < 1 {
 		return 0, fmt.Errorf("mlx: %s: config.json has no num_hidden_layers", dir)
 	}

@@ -272,13 +272,17 @@ type DrafterPart struct {
 	Module          int // of ModuleStep
 	T               int // tokens a call
 	Inputs, Outputs []Port
+	// FlatTable keeps a table of rows that are chosen by cluster as one matrix,
+	// [vocab, hidden], as compressed weights must be. Otherwise it is stored
+	// cluster by cluster, so that what is read of a cluster is one slice.
+	FlatTable bool
 }
 
 // Build adds the ops of a function to b, in fp32.
 func (d *Drafter) Build(b *mil.Builder, part DrafterPart) error {
 	g := &draftGraph{graph: &graph{Builder: b, m: &d.m, c: &d.m.cfg, part: Part{T: part.T, Inputs: part.Inputs, Outputs: part.Outputs},
 		seen: map[string]*mil.Value{}, kv: map[Kind]*kvStack{}, rope: map[Kind]ropeRows{}, mask: map[Kind]*mil.Value{}, layers: map[int]*layerKV{}},
-		d: d, dc: &d.cfg, in: map[string]*mil.Value{}}
+		d: d, dc: &d.cfg, flat: part.FlatTable, in: map[string]*mil.Value{}}
 	for _, p := range part.Inputs {
 		g.in[p.Name] = b.Input(p.Name, mil.T(floatAs32(p.DType), p.Shape...))
 	}
@@ -306,9 +310,10 @@ func (d *Drafter) Build(b *mil.Builder, part DrafterPart) error {
 // draftGraph builds one function of a drafter.
 type draftGraph struct {
 	*graph
-	d  *Drafter
-	dc *DrafterConfig
-	in map[string]*mil.Value
+	d    *Drafter
+	dc   *DrafterConfig
+	flat bool // DrafterPart.FlatTable
+	in   map[string]*mil.Value
 }
 
 // take returns the input with the role, nil if the part has none.

@@ -140,8 +140,7 @@ func (g *draftGraph) gemma4Assistant() {
 	g.give(CandidateLogits, "", logits)
 }
 
-// clusters computes the logits of the tokens in the best clusters alone. The
-// table is stored cluster by cluster, so that a cluster's rows are one slice.
+// clusters computes the logits of the tokens in the best clusters alone.
 func (g *draftGraph) clusters(table string, x *mil.Value) (ids, logits *mil.Value) {
 	c := g.dc
 	size, n := c.Vocab/c.Clusters, c.Vocab/c.Clusters*c.TopClusters
@@ -154,13 +153,19 @@ func (g *draftGraph) clusters(table string, x *mil.Value) (ids, logits *mil.Valu
 	}
 	ids = g.Op("gather", "members", mil.Args{"x": g.Const(tokenOrder, mil.NewInts(mil.Int32, []int{c.Clusters, size}, members...)), "indices": best, "axis": 0})
 	ids = g.Op("reshape", "candidate_ids", mil.Args{"x": ids, "shape": []int{1, n}})
-	t, ok := g.d.m.src.Tensor(table)
-	if !ok {
-		g.Fail(fmt.Errorf("models: tensor %q is missing", table))
-		return x, x
+	var rows *mil.Value
+	if g.flat {
+		flat := g.Op("reshape", "candidates_flat", mil.Args{"x": ids, "shape": []int{n}})
+		rows = g.Op("gather", "rows_flat", mil.Args{"x": g.weight(table), "indices": flat, "axis": 0})
+	} else {
+		t, ok := g.d.m.src.Tensor(table)
+		if !ok {
+			g.Fail(fmt.Errorf("models: tensor %q is missing", table))
+			return x, x
+		}
+		rows = g.Op("gather", "rows", mil.Args{"x": g.Const(table, &byCluster{&weight{t}, g.d.order, []int{c.Clusters, size, c.Hidden}}), "indices": best, "axis": 0})
+		rows = g.Op("reshape", "rows_flat", mil.Args{"x": rows, "shape": []int{n, c.Hidden}})
 	}
-	rows := g.Op("gather", "rows", mil.Args{"x": g.Const(table, &byCluster{&weight{t}, g.d.order, []int{c.Clusters, size, c.Hidden}}), "indices": best, "axis": 0})
-	rows = g.Op("reshape", "rows_flat", mil.Args{"x": rows, "shape": []int{n, c.Hidden}})
 	x = g.Op("reshape", "final_norm_row", mil.Args{"x": x, "shape": []int{1, c.Hidden}})
 	return ids, g.Op("matmul", "candidate_logits", mil.Args{"x": x, "y": rows, "transpose_y": true})
 }

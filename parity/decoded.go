@@ -73,32 +73,13 @@ const (
 // result is nil if there are none.
 func (s *Subject) decoded(original checkpoint.Source) (*decodedSource, error) {
 	d := &decodedSource{Source: original, weights: map[string]*decodedWeight{}}
-	byName := map[string]string{}
-	for _, n := range original.Names() {
-		byName[tensorName(n)] = n
-	}
+	take := d.taker()
 	err := s.weights(func(w stored) error {
-		tensor, ok := byName[w.op.Name]
-		if !isConstexpr(w.op) || !ok || d.weights[tensor] != nil {
-			return nil
+		x, err := take(w, s.Contract.Chunks[w.chunk].Name)
+		if err == nil && x != nil {
+			x.factor, err = s.factor(x.Tensor, x)
 		}
-		t, _ := original.Tensor(tensor)
-		rows, err := decoder(w.value)
-		if err != nil {
-			return fmt.Errorf("parity: %s: %w", s.Contract.Chunks[w.chunk].Name, err)
-		}
-		if rows.Len() != checkpoint.NumElements(t) {
-			return fmt.Errorf("parity: %s: %s decodes to %v, the checkpoint's tensor has shape %v", s.Contract.Chunks[w.chunk].Name, w.op.Name, rows.Type, t.Shape())
-		}
-		chunk := s.Contract.Chunks[w.chunk].Name
-		x := &decodedWeight{Tensor: t, name: tensor, site: w.op.Name, chunk: chunk, function: w.function, bits: codeBits(w.op),
-			palette: singleValues(w.op), sparse: strings.Contains(w.op.Kind, "sparse"), where: chunk + ": " + w.op.Name,
-			read: func(dst []float32, off int) error { rows.Elements(dst, off); return nil }}
-		if x.factor, err = s.factor(t, x); err != nil {
-			return err
-		}
-		d.weights[tensor] = x
-		return nil
+		return err
 	})
 	if err == nil {
 		err = s.int8Tables(d)
@@ -107,6 +88,34 @@ func (s *Subject) decoded(original checkpoint.Source) (*decodedSource, error) {
 		return nil, err
 	}
 	return d, nil
+}
+
+// taker returns a function that takes a compressed weight in, the first of every
+// tensor. It returns nil for what is not compressed or has been taken.
+func (d *decodedSource) taker() func(w stored, chunk string) (*decodedWeight, error) {
+	byName := map[string]string{}
+	for _, n := range d.Source.Names() {
+		byName[tensorName(n)] = n
+	}
+	return func(w stored, chunk string) (*decodedWeight, error) {
+		tensor, ok := byName[w.op.Name]
+		if !isConstexpr(w.op) || !ok || d.weights[tensor] != nil {
+			return nil, nil
+		}
+		t, _ := d.Source.Tensor(tensor)
+		rows, err := decoder(w.value)
+		if err != nil {
+			return nil, fmt.Errorf("parity: %s: %w", chunk, err)
+		}
+		if rows.Len() != checkpoint.NumElements(t) {
+			return nil, fmt.Errorf("parity: %s: %s decodes to %v, the checkpoint's tensor has shape %v", chunk, w.op.Name, rows.Type, t.Shape())
+		}
+		x := &decodedWeight{Tensor: t, name: tensor, site: w.op.Name, chunk: chunk, function: w.function, bits: codeBits(w.op), factor: 1,
+			palette: singleValues(w.op), sparse: strings.Contains(w.op.Kind, "sparse"), where: chunk + ": " + w.op.Name,
+			read: func(dst []float32, off int) error { rows.Elements(dst, off); return nil }}
+		d.weights[tensor] = x
+		return x, nil
+	}
 }
 
 // int8Tables takes the tables that the host looks rows up in as it reads them.
@@ -134,9 +143,9 @@ func (s *Subject) int8Tables(d *decodedSource) error {
 		}
 		w := &decodedWeight{Tensor: stored, name: t.tensor, where: t.codes, site: t.codes, bits: 8, factor: 1, read: int8Rows(files[0], files[1], t.width)}
 		if head := d.weights[t.tensor]; head != nil { // the compressed head of a tied model
-			d.untie(head)
+			d.untie(head, tableTensor)
 		} else if t.tensor == tableTensor && s.Original.Config().TiedHead {
-			d.untie(&decodedWeight{Tensor: stored, name: headTensor, read: stored.ReadFloat32, factor: 1})
+			d.untie(&decodedWeight{Tensor: stored, name: headTensor, read: stored.ReadFloat32, factor: 1}, tableTensor)
 		}
 		d.weights[t.tensor] = w
 	}
@@ -155,11 +164,11 @@ func (s *Subject) perLayerTable() (t struct {
 }
 
 // untie makes w the head of a model that shares it with the table otherwise.
-func (d *decodedSource) untie(w *decodedWeight) {
+func (d *decodedSource) untie(w *decodedWeight, table string) {
 	head := *w
 	head.name = headTensor
 	d.weights[headTensor] = &head
-	delete(d.weights, tableTensor)
+	delete(d.weights, table)
 	if _, ok := d.Source.Tensor(headTensor); !ok {
 		d.extra = []string{headTensor}
 	}
@@ -247,7 +256,7 @@ func (s *Subject) openReference(dir string) error {
 	}
 	// A compressed head is no longer the table that the host looks rows up in.
 	if w := d.weights[tableTensor]; w != nil && w.function != "" && original.Config().TiedHead && s.Contract.Embedding.File != "" {
-		d.untie(w)
+		d.untie(w, tableTensor)
 	}
 	if original.Config().TiedHead && d.weights[headTensor] != nil {
 		if config, err = untied(config); err != nil {

@@ -35,6 +35,7 @@ type DrafterOptions struct {
 // DrafterGates says, by ID, what the gates of VerifyDrafter prove.
 func DrafterGates() []Gate {
 	return []Gate{
+		{ID: "codes", Proves: codesGate().Proves},
 		{ID: "needs", Proves: "the contract asks the target for the states that the checkpoint asks for: taps, norm, keys, widths"},
 		{ID: "golden", Proves: "from recorded states of a target the converted drafter guesses what was recorded"},
 		{ID: "drafts", Proves: "from arbitrary states, over rounds of any length, it guesses what the reference does"},
@@ -73,7 +74,8 @@ func VerifyDrafter(ctx context.Context, dir string, o DrafterOptions) (*Report, 
 		defer target.Close()
 		v.embed = target.Embedder()
 	}
-	if err := v.expect(target); err != nil {
+	defer v.close()
+	if err := v.expect(ctx, target); err != nil {
 		return nil, err
 	}
 	total := len(v.o.Modes)
@@ -104,6 +106,17 @@ type drafterCheck struct {
 	rep            *Report
 	embed          drafter.Embedder
 	golden, drafts []draftRound
+	closers        []func() error
+	// Of a compressed drafter: recorded drafts, and those among them that it
+	// would not make.
+	compressed        bool
+	recorded, changed int
+}
+
+func (v *drafterCheck) close() {
+	for _, c := range v.closers {
+		_ = c()
+	}
 }
 
 // result adds a gate's result to the report.
@@ -119,33 +132,19 @@ func (v *drafterCheck) result(id, suffix string) *Result {
 }
 
 // expect collects the rounds to be run.
-func (v *drafterCheck) expect(target *reference.Model) error {
-	if v.o.Golden != "" {
-		d, err := engine.OpenDrafter(v.rep.Bundle, engine.Options{})
-		if err != nil {
-			return err
-		}
-		defer d.Close()
-		if v.golden, err = readDraftGolden(v.o.Golden, v.c, d.TargetIDs()); err != nil {
-			return err
-		}
-		v.rep.Reference = append(v.rep.Reference, v.o.Golden)
-	}
-	if v.o.Checkpoint == "" {
-		return nil
-	}
-	do := reference.DraftOptions{SkipAnchor: v.c.Reading == models.ReadMasks}
-	if target != nil {
-		do.TargetLayers = target.Config().Layers
-	}
-	if v.c.Drafter == models.Eagle3 && target == nil {
-		do.Taps = v.c.Target.Taps // nothing else says which
-	}
-	d, err := reference.OpenDraftSource(v.o.Checkpoint, do)
+func (v *drafterCheck) expect(ctx context.Context, target *reference.Model) error {
+	d, err := v.openReference(ctx, target)
 	if err != nil {
 		return err
 	}
-	defer d.Close()
+	if v.o.Golden != "" {
+		if err := v.expectGolden(d); err != nil {
+			return err
+		}
+	}
+	if d == nil {
+		return nil
+	}
 	v.rep.Reference = append(v.rep.Reference, "reference, from "+v.o.Checkpoint)
 	want, got := d.Needs(), v.c.Needs()
 	if want.Layers == 0 || got.Layers == 0 {
@@ -155,12 +154,20 @@ func (v *drafterCheck) expect(target *reference.Model) error {
 		r.fail("the contract asks for %s, the checkpoint for %s", describeNeeds(got), describeNeeds(want))
 		return nil // rows for one are not rows for the other
 	}
-	s, err := d.NewSession(v.embed)
+	s, err := v.session(d)
 	if err != nil {
-		return fmt.Errorf("%w (name its checkpoint as the target)", err)
+		return err
 	}
 	v.drafts, err = inventedRounds(s, v.c)
 	return err
+}
+
+func (v *drafterCheck) session(d *reference.DraftSource) (drafter.Session, error) {
+	s, err := d.NewSession(v.embed)
+	if err != nil {
+		return nil, fmt.Errorf("%w (name its checkpoint as the target)", err)
+	}
+	return s, nil
 }
 
 func describeNeeds(n drafter.Needs) string {
@@ -251,8 +258,9 @@ func (v *drafterCheck) run(dir string, mode runtime.Mode) error {
 // compare runs rounds and fills in what was measured.
 func (v *drafterCheck) compare(s drafter.Session, rounds []draftRound, mode runtime.Mode, r, rejected *Result) error {
 	// Every step of a chain takes in what the one before rounded. In fp32
-	// arithmetic that is nothing; in fp16 only a first draft has a bound.
-	chained := mode == runtime.Typed && v.c.Compute != "fp32"
+	// arithmetic that is nothing, unless codes are decoded without rounding; in
+	// fp16 only a first draft has a bound.
+	chained := v.c.Compute != "fp32" && (mode == runtime.Typed || v.compressed)
 	worst, later, confidence, flips, tokens := 0.0, 0.0, 0.0, 0, 0
 	var limit float64
 	for i := range rounds {
@@ -314,6 +322,10 @@ func (v *drafterCheck) compare(s drafter.Session, rounds []draftRound, mode runt
 	}
 	r.note("drafts", float64(tokens))
 	r.note("flips", float64(flips))
+	if v.recorded > 0 && r.ID == "golden."+mode.String() {
+		r.note("recorded", float64(v.recorded))
+		r.note("recorded_that_compression_changes", float64(v.changed))
+	}
 	if v.c.Confident {
 		bound := ExactRelative
 		if v.c.Compute != "fp32" {

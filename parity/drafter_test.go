@@ -24,7 +24,14 @@ func drafterDir(t *testing.T, name string) (dir, golden, target string) {
 	if strings.HasPrefix(name, "gemma4-mtp/") {
 		target = filepath.Dir(dir)
 	}
-	return dir, filepath.Join(dir, "golden.safetensors"), target
+	golden = filepath.Join(dir, "golden.safetensors")
+	if root := os.Getenv("SMELT_GOLDENS"); root != "" {
+		fuller := filepath.Join(root, strings.TrimPrefix(name, "drafters/"), "golden.safetensors")
+		if _, err := os.Stat(fuller); err == nil {
+			golden = fuller
+		}
+	}
+	return dir, golden, target
 }
 
 func convertDrafter(t *testing.T, dir string, o conversion.DrafterOptions) string {

@@ -32,54 +32,58 @@ func codesGate() Gate {
 		},
 		Run: func(ctx context.Context, s *Subject) (*Result, error) {
 			res := &Result{Status: Pass}
-			worst := codeErrors{}
-			spread := s.spreadsErrors()
-			for _, name := range slices.Sorted(maps.Keys(s.codes.weights)) {
-				if err := ctx.Err(); err != nil {
-					return nil, err
-				}
-				w := s.codes.weights[name]
-				if w.bits == 0 {
-					continue // as stored
-				}
-				e, err := measureCodes(w)
-				if err != nil {
-					return nil, err
-				}
-				limit := codeLimits(w.bits, spread)
-				kind := "linear"
-				if w.palette {
-					kind = "palette"
-				}
-				var what string
-				switch {
-				case !(e.mse <= limit.mse):
-					res.symptom(kind + ": error")
-					what = fmt.Sprintf("relative squared error %s, %s at most; the worst row is %d with %s", short(e.mse), short(limit.mse), e.row, short(e.rowMSE))
-				case !(e.gain <= limit.gain):
-					res.symptom(kind + ": gain")
-					what = fmt.Sprintf("groups of %d are off in size by %s on average, %s at most (scales of other groups?)", codeGroup, percent(e.gain), percent(limit.gain))
-				case w.palette && !(e.far <= limit.far):
-					res.symptom(kind + ": not nearest")
-					what = fmt.Sprintf("%s of the codes name an entry that is not the nearest in their row, %s at most (tables of other rows?)", percent(e.far), percent(limit.far))
-				}
-				if what != "" {
-					res.fail("%s (%d-bit %s): %s", w.where, w.bits, kind, what)
-					if res.Finding == nil {
-						res.Finding = &Finding{Chunk: w.chunk, Function: w.function, Layer: layerOf(w.site),
-							Site: w.site, Position: -1, Relative: Num(math.Sqrt(e.mse)), Limit: Num(math.Sqrt(limit.mse))}
-					}
-				}
-				if share := e.mse / limit.mse; share >= worst.mse {
-					worst = codeErrors{mse: share, gain: max(worst.gain, e.gain), far: max(worst.far, e.far)}
-				}
-			}
-			res.note("weights", float64(len(s.codes.weights)))
-			res.note("error of its limit", worst.mse)
-			res.note("largest gain error", worst.gain)
-			return res, nil
+			return res, res.codes(ctx, s.codes, spreadsErrors(filepath.Join(s.Dir, chunking.ContractFile)))
 		},
 	}
+}
+
+// codes compares what weights decode to with what was stored.
+func (res *Result) codes(ctx context.Context, codes *decodedSource, spread bool) error {
+	worst := codeErrors{}
+	for _, name := range slices.Sorted(maps.Keys(codes.weights)) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		w := codes.weights[name]
+		if w.bits == 0 {
+			continue // as stored
+		}
+		e, err := measureCodes(w)
+		if err != nil {
+			return err
+		}
+		limit := codeLimits(w.bits, spread)
+		kind := "linear"
+		if w.palette {
+			kind = "palette"
+		}
+		var what string
+		switch {
+		case !(e.mse <= limit.mse):
+			res.symptom(kind + ": error")
+			what = fmt.Sprintf("relative squared error %s, %s at most; the worst row is %d with %s", short(e.mse), short(limit.mse), e.row, short(e.rowMSE))
+		case !(e.gain <= limit.gain):
+			res.symptom(kind + ": gain")
+			what = fmt.Sprintf("groups of %d are off in size by %s on average, %s at most (scales of other groups?)", codeGroup, percent(e.gain), percent(limit.gain))
+		case w.palette && !(e.far <= limit.far):
+			res.symptom(kind + ": not nearest")
+			what = fmt.Sprintf("%s of the codes name an entry that is not the nearest in their row, %s at most (tables of other rows?)", percent(e.far), percent(limit.far))
+		}
+		if what != "" {
+			res.fail("%s (%d-bit %s): %s", w.where, w.bits, kind, what)
+			if res.Finding == nil {
+				res.Finding = &Finding{Chunk: w.chunk, Function: w.function, Layer: layerOf(w.site),
+					Site: w.site, Position: -1, Relative: Num(math.Sqrt(e.mse)), Limit: Num(math.Sqrt(limit.mse))}
+			}
+		}
+		if share := e.mse / limit.mse; share >= worst.mse {
+			worst = codeErrors{mse: share, gain: max(worst.gain, e.gain), far: max(worst.far, e.far)}
+		}
+	}
+	res.note("weights", float64(len(codes.weights)))
+	res.note("error of its limit", worst.mse)
+	res.note("largest gain error", worst.gain)
+	return nil
 }
 
 // codeGroup is the number of neighbouring elements of a row whose size is
@@ -114,10 +118,10 @@ func codeLimits(bits int, spread bool) codeErrors {
 	return e
 }
 
-// spreadsErrors reports whether the contract's recipe finds codes in another
-// way than weight by weight.
-func (s *Subject) spreadsErrors() bool {
-	data, err := os.ReadFile(filepath.Join(s.Dir, chunking.ContractFile))
+// spreadsErrors reports whether a contract's recipe finds codes in another way
+// than weight by weight.
+func spreadsErrors(contract string) bool {
+	data, err := os.ReadFile(contract)
 	if err != nil {
 		return false
 	}

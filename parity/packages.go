@@ -47,29 +47,37 @@ func (s *Subject) weights(do func(stored) error) error {
 		return err
 	}
 	for i, p := range pkgs {
-		for _, name := range p.Program.Names() {
-			f := p.Program.Functions[name]
-			inner := map[*mil.Value]bool{} // operands of constexprs
-			for _, o := range f.Body.Ops {
-				if isConstexpr(o) {
-					for _, a := range o.Args {
-						for _, v := range a.Values {
-							inner[v] = true
-						}
+		if err := weightsOf(p.Program, i, do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// weightsOf is weights for one package.
+func weightsOf(p *mil.Program, chunk int, do func(stored) error) error {
+	for _, name := range p.Names() {
+		f := p.Functions[name]
+		inner := map[*mil.Value]bool{} // operands of constexprs
+		for _, o := range f.Body.Ops {
+			if isConstexpr(o) {
+				for _, a := range o.Args {
+					for _, v := range a.Values {
+						inner[v] = true
 					}
 				}
 			}
-			for _, o := range f.Body.Ops {
-				if !o.IsConst() && !isConstexpr(o) {
+		}
+		for _, o := range f.Body.Ops {
+			if !o.IsConst() && !isConstexpr(o) {
+				continue
+			}
+			for _, v := range o.Outputs {
+				if t, ok := v.Tensor(); !ok || !t.DType.IsFloat() || inner[v] {
 					continue
 				}
-				for _, v := range o.Outputs {
-					if t, ok := v.Tensor(); !ok || !t.DType.IsFloat() || inner[v] {
-						continue
-					}
-					if err := do(stored{i, name, o, v}); err != nil {
-						return err
-					}
+				if err := do(stored{chunk, name, o, v}); err != nil {
+					return err
 				}
 			}
 		}

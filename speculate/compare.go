@@ -143,7 +143,7 @@ func (tr *Trial) prompt(ctx context.Context, a *Arm, p Prompt, o CompareOptions)
 		return nil, err
 	}
 	d := NewDrift(serial, chain.Output)
-	if !o.Lossy() && d.First >= 0 && !d.tie(serial, o.Ties) {
+	if !o.Lossy() && d.First >= 0 && !d.Tie(serial, o.Ties) {
 		margin := ""
 		if d.Margin != nil {
 			margin = fmt.Sprintf("; serial decoding preferred its token by %.4g", *d.Margin)

@@ -2,6 +2,7 @@ package speculate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,12 +22,39 @@ import (
 	"github.com/smelt-go/smelt/tokenizer"
 )
 
+// DefaultContext is the number of positions of conversions on the way.
+const DefaultContext = 512
+
+// contextFor is the context to convert the checkpoint in dir with.
+func (w *Workshop) contextFor(dir string) int {
+	if w.Context != 0 {
+		return w.Context
+	}
+	type positions struct {
+		Max int `json:"max_position_embeddings"`
+	}
+	var c struct {
+		positions
+		Text positions `json:"text_config"`
+	}
+	// What is wrong with the file its conversion will say.
+	if data, err := os.ReadFile(filepath.Join(dir, "config.json")); err == nil && json.Unmarshal(data, &c) == nil {
+		for _, n := range []int{c.Text.Max, c.Max} {
+			if n > 0 {
+				return min(n, DefaultContext)
+			}
+		}
+	}
+	return DefaultContext
+}
+
 // Workshop opens targets and drafters from directories. Checkpoints are
 // converted on the way, in full precision, into a directory that Close
 // removes: their acceptance is what it would be in a bundle, their time is not.
 type Workshop struct {
-	Gamma   int
-	Context int          // of conversions
+	Gamma int
+	// Context is that of conversions; 0: DefaultContext, or what the model has.
+	Context int
 	Mode    runtime.Mode // of bundles; conversions run as fp32
 	// Cross lets models of another vocabulary draft by way of text.
 	Cross bool
@@ -167,7 +195,7 @@ func (w *Workshop) convert(ctx context.Context, src, functions string, h chunkin
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conversion.Convert(ctx, src, out, conversion.Options{Context: w.Context, Functions: f, Head: h, Compute: "fp32", NoSync: true}); err != nil {
+	if _, err := conversion.Convert(ctx, src, out, conversion.Options{Context: w.contextFor(src), Functions: f, Head: h, Compute: "fp32", NoSync: true}); err != nil {
 		return nil, err
 	}
 	return w.open(out, runtime.FP32)
@@ -404,7 +432,7 @@ func (w *Workshop) head(ctx context.Context, spec string) (string, error) {
 	case !errors.Is(err, mlx.ErrNotQuantized):
 		return "", err
 	}
-	o := conversion.DrafterOptions{Context: w.Context, Compute: "fp32", Target: w.source, Reading: w.Reading, NoSync: true}
+	o := conversion.DrafterOptions{Context: w.contextFor(spec), Compute: "fp32", Target: w.source, Reading: w.Reading, NoSync: true}
 	out, err := w.dir("drafter")
 	if err != nil {
 		return "", err
@@ -415,47 +443,6 @@ func (w *Workshop) head(ctx context.Context, spec string) (string, error) {
 		}
 	}
 	return out, err
-}
-
-// readings measures a block drafter both ways, if that is what its files leave
-// open; nil if it is not.
-func (w *Workshop) readings(ctx context.Context, spec string) error {
-	best, text := "", ""
-	top := -1.0
-	for _, reading := range []string{models.ReadAnchor, models.ReadMasks} {
-		v := &Workshop{Gamma: w.Gamma, Context: w.Context, Mode: w.Mode, Reading: reading}
-		rate, err := v.rate(ctx, w.target, spec, w.Sample)
-		if err := errors.Join(err, v.Close()); err != nil {
-			return nil
-		}
-		if text += fmt.Sprintf("%s %.1f %%", reading, 100*rate); reading == models.ReadAnchor {
-			text += ", "
-		}
-		if rate > top {
-			best, top = reading, rate
-		}
-	}
-	return fmt.Errorf("speculate: the files of %s do not settle which token a slot guesses; accepted on %d prompts: %s (say --reading %s if that is not chance)", spec, len(w.Sample), text, best)
-}
-
-// rate is the live acceptance of a drafter.
-func (w *Workshop) rate(ctx context.Context, target, spec string, prompts []Prompt) (float64, error) {
-	if err := w.Target(target); err != nil {
-		return 0, err
-	}
-	arm, err := w.Arm(ctx, spec)
-	if err != nil {
-		return 0, err
-	}
-	var records []Record
-	for _, p := range prompts {
-		r, err := Run(ctx, arm.Target, arm.Source, p.IDs, Options{Gamma: min(w.Gamma, arm.Source.MaxDraft()), MaxTokens: 32, IgnoreEOS: true})
-		if err != nil {
-			return 0, err
-		}
-		records = append(records, *r)
-	}
-	return share(records), nil
 }
 
 // weightBytes are the bytes of the weights in a bundle or checkpoint: what a

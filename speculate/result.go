@@ -104,7 +104,10 @@ type Result struct {
 	Speed     string  `json:"speed"` // what a round's speed is: "wall" or "bytes"
 	MaxDrop   float64 `json:"max_drop_points"`
 	// Margin of lossy acceptance; 0: exact.
-	Margin float64     `json:"margin"`
+	Margin float64 `json:"margin"`
+	// Judged is the number of arms that were held against the first. Pass says
+	// that none of them failed.
+	Judged int         `json:"judged"`
 	Pass   bool        `json:"pass"`
 	Arms   []ArmResult `json:"arms"`
 }
@@ -170,6 +173,7 @@ func (r *Result) judge(names []string, arms [][]Record, g Gate) error {
 			}
 			verdicts = append(verdicts, a.Verdict)
 			r.Pass = r.Pass && a.Verdict.Pass
+			r.Judged++
 		}
 		r.Arms = append(r.Arms, a)
 	}

@@ -184,9 +184,9 @@ func NewDrift(serial *Stream, output []int32) Drift {
 // FP16Ties are four steps of fp16: what rounding can turn round.
 const FP16Ties = 4.0 / 1024
 
-// tie reports whether texts part at a token that was preferred by hardly
-// anything.
-func (d Drift) tie(serial *Stream, share float64) bool {
+// Tie reports whether texts part at a token that was preferred by no more than
+// this share of its logit: by what rounding can turn round.
+func (d Drift) Tie(serial *Stream, share float64) bool {
 	if d.Margin == nil || d.First >= len(serial.Output) {
 		return false
 	}

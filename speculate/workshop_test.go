@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/smelt-go/smelt/conversion"
 	"github.com/smelt-go/smelt/drafter"
 	"github.com/smelt-go/smelt/fixtures"
 	"github.com/smelt-go/smelt/speculate"
@@ -85,7 +86,7 @@ func (l *late) Draft(next int32, n int) (drafter.Draft, error) {
 // TestLabelShift: acceptance near nothing with the right token one position
 // away is no bad drafter but a wrong one.
 func TestLabelShift(t *testing.T) {
-	b := trained(t, 8)
+	b := trained(t, 8, conversion.Options{Compute: "fp32"})
 	text := map[int32][]int32{}
 	for _, p := range b.prompts {
 		s, err := speculate.Serial(t.Context(), b.target, p, speculate.WalkDecode, speculate.Options{MaxTokens: 24, IgnoreEOS: true})

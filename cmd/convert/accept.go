@@ -39,7 +39,7 @@ type acceptFlags struct {
 func (s *session) acceptCommand() *cobra.Command {
 	f := acceptFlags{gate: speculate.Gate{MaxDrop: speculate.DefaultMaxDrop}}
 	cmd := &cobra.Command{
-		Use:   "accept --a DRAFTER_A --b DRAFTER_B --target T --prompts FILE",
+		Use:   "accept --a DRAFTER_A [--b DRAFTER_B] --target T --prompts FILE",
 		Short: "Say whether a drafter still predicts what another one does",
 		Long: `Lets two drafters, usually an original and a quantized copy, draft for one target
 over the same prompts, and judges B: it passes only if its acceptance is at most
@@ -49,7 +49,8 @@ Prompts are what is resampled: a few dozen at least are needed.
 A drafter is a bundle or checkpoint of a model with the target's vocabulary (with
 --cross of any), a drafter (Gemma 4 assistant, EAGLE-3, MTP modules, DSpark),
 lookup (what followed the last tokens before), suffix (the same, by a suffix
-automaton), or several of these joined by +. --b may be given several times.
+automaton), or several of these joined by +. --b may be given several times;
+without it A is measured alone, and nothing is judged.
 Checkpoints are converted on the way; their speed is then that of the bytes that
 a round reads, as it is with --speed bytes.
 
@@ -60,10 +61,11 @@ says so.
 
 --import judges an A/B that another runtime recorded, by the same rules.
 
-Exit code 0: B passed; 1: it did not; 2: no verdict.`,
+Exit code 0: every B passed, or there was none; 1: one did not; 2: no verdict.`,
 		Example: s.examples(
 			"accept --a draft.bundle --b draft-4bit.bundle --target gemma.bundle --prompts prompts.txt",
-			"accept --a lookup --b suffix --target gemma.bundle --prompts prompts.txt --gamma 5",
+			"accept --a lookup --b suffix --b suffix+draft.bundle --target gemma.bundle --prompts prompts.txt --gamma 5",
+			"accept --a draft.bundle --target gemma.bundle --prompts prompts.txt",
 			"accept --a draft.bundle --b draft-w8.bundle --b draft-w4.bundle --target gemma.bundle --prompts text.txt --cut 48 -o ab",
 			"accept --import ab-results.json --max-drop-pts 2"),
 		Args: takes(0, 0),
@@ -108,7 +110,7 @@ Exit code 0: B passed; 1: it did not; 2: no verdict.`,
 	fs.StringVar(&f.mode, "mode", speculate.Chain, "acceptance that is judged: chain (live), argmax or oracle (which claim too much)")
 	fs.StringVar(&f.speed, "speed", "", "speed of a round: wall or bytes (default: wall if all are bundles, else bytes)")
 	fs.StringVar(&f.arithmetic, "arithmetic", "fp32", "arithmetic of bundles: fp32, or typed, which rounds and so may break ties otherwise")
-	fs.IntVar(&f.context, "context", 512, "positions of conversions")
+	fs.IntVar(&f.context, "context", 0, fmt.Sprintf("positions of conversions (default: the model's, at most %d)", speculate.DefaultContext))
 	fs.BoolVar(&f.cross, "cross", false, "models may have another vocabulary: draft by way of text")
 	fs.StringVar(&f.reading, "reading", "", "what slots of a block drafter guess, if its files do not tell: anchor or masks")
 	fs.Uint64Var(&f.seed, "seed", 0, "seed of the resampling")
@@ -142,8 +144,8 @@ func (s *session) accept(cmd *cobra.Command, f *acceptFlags) (*speculate.Result,
 		return speculate.JudgeRecorded(rec, speed, f.gate)
 	}
 	switch {
-	case f.a == "" || len(f.b) == 0 || f.target == "" || f.prompts == "":
-		return nil, usagef("accept needs --a, --b, --target and --prompts, or --import")
+	case f.a == "" || f.target == "" || f.prompts == "":
+		return nil, usagef("accept needs --a, --target and --prompts, and --b to judge, or --import")
 	case f.compare.Gamma < 1:
 		return nil, usagef("--gamma %d: want at least 1", f.compare.Gamma)
 	case f.compare.MaxTokens < 1:
@@ -272,6 +274,9 @@ func (s *session) printAcceptance(r *speculate.Result) {
 	s.printTable(t)
 	fmt.Fprintln(s.stdout)
 	s.printModes(r)
+	if len(r.Arms) == 1 {
+		fmt.Fprintln(s.stdout, "measured, not judged: give --b to compare a drafter with this one")
+	}
 	for i, a := range r.Arms {
 		v := a.Verdict
 		if v == nil {
@@ -325,6 +330,8 @@ func (s *session) printModes(r *speculate.Result) {
 		return
 	}
 	s.printTable(t)
+	fmt.Fprintln(s.stdout, wrap(fmt.Sprintf("c is the time of a drafted token, v that of verifying %s, in decode steps; drafting pays where τ exceeds %d·c + v, "+
+		"which is so from the break-even acceptance on", plural(r.Gamma+1, "token"), r.Gamma), 100, ""))
 	fmt.Fprintln(s.stdout, wrap(speculate.GapText, 100, ""))
 	for i, a := range r.Arms {
 		for _, line := range a.Modes.Gap {

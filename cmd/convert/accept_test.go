@@ -8,10 +8,12 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/smelt-go/smelt/fixtures"
+	"github.com/smelt-go/smelt/internal/testmodel"
 )
 
 // TestAcceptScripts runs the command lines in testdata/accept. DRAFTER is the
-// trained drafter of the demo's model.
+// trained drafter of the demo's model, LLAMA a model that the recorded drafters
+// which read taps could belong to.
 func TestAcceptScripts(t *testing.T) {
 	dir, err := fixtures.Dir(fixtures.DemoName)
 	if err != nil {
@@ -27,6 +29,14 @@ func TestAcceptScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("FIXTURES", filepath.Dir(dir))
 			e.Setenv("TARGET", dir)
+			llama := filepath.Join(e.WorkDir, "llama")
+			e.Setenv("LLAMA", llama)
+			if err := os.Mkdir(llama, 0o755); err != nil {
+				return err
+			}
+			if err := testmodel.Llama(llama); err != nil {
+				return err
+			}
 			copied := filepath.Join(e.WorkDir, "drafter")
 			e.Setenv("DRAFTER", copied)
 			if err := os.CopyFS(copied, os.DirFS(drafter)); err != nil {

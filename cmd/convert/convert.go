@@ -48,7 +48,8 @@ The residual stream of some models leaves the range of fp16. convert probes it
 and, where needed, scales it by a power of two, which changes no result.
 
 A speculative drafter (Gemma 4 assistant, EAGLE-3, MTP modules, DSpark) becomes
-one package and a drafter.json that says what it reads of its target.
+one package and a drafter.json that says what it reads of its target. --quantize
+and --plan are for drafters as well; a confidence head is never compressed.
 
 What is asked for and has been tried and given up elsewhere is a warning on
 standard error, with what was measured and where that stands.`,
@@ -57,6 +58,7 @@ standard error, with what was measured and where that stands.`,
 			"convert ./Llama-3.2-1B -o llama.bundle --chunks 4 --context 4096",
 			"convert ./Qwen3-0.6B -o qwen.bundle --layers 0-8,8-20,20-28 --kv state",
 			"convert ./gemma-4-E2B --topology coreml-llm-3 --plan --bandwidth 60",
+			"convert ./gemma-4-E2B-assistant -o assistant.bundle --target ./gemma-4-E2B --quantize coreml-int4-b32",
 			"convert ./SmolLM2-135M -o smol.bundle --functions decode,prefill:128 --head token --json"),
 		Args: takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -84,7 +86,7 @@ standard error, with what was measured and where that stands.`,
 			}
 			o.Compute, o.MaxChunkBytes = compute, int64(limit)
 			if conversion.IsDrafter(args[0]) {
-				return s.convertDrafter(cmd, draft, args[0], out, o, asJSON)
+				return s.convertDrafter(cmd, drafterRequest{draft, args[0], out, quantize, method, plan, asJSON, bandwidth}, o)
 			}
 			if odd := changed(cmd, ofDrafters); odd != "" {
 				return usagef("convert: %s is for drafters, and %s is none", odd, args[0])

@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/smelt-go/smelt/chunking"
 	"github.com/smelt-go/smelt/conversion"
+	"github.com/smelt-go/smelt/lint"
 	"github.com/smelt-go/smelt/parity"
 )
 
@@ -16,7 +18,7 @@ import (
 var (
 	ofDrafters = []string{"target", "taps", "reading"}
 	ofDecoders = []string{"chunks", "layers", "max-layers", "max-chunk-bytes", "topology", "functions", "kv", "bundle", "embed", "head",
-		"quantize", "method", "residual-scale", "plan", "bandwidth"}
+		"residual-scale", "calibration", "calibration-windows", "correction"}
 )
 
 // changed lists those of the flags that were given.
@@ -41,13 +43,27 @@ func (d *convertDrafterFlags) register(cmd *cobra.Command) {
 	_ = cmd.MarkFlagDirname("target")
 }
 
+// drafterRequest is what the command line asks of a drafter.
+type drafterRequest struct {
+	convertDrafterFlags
+	src, out         string
+	quantize, method string
+	plan, asJSON     bool
+	bandwidth        float64
+}
+
 // convertDrafter is convert for a drafter.
-func (s *session) convertDrafter(cmd *cobra.Command, d convertDrafterFlags, src, out string, c conversion.Options, asJSON bool) error {
+func (s *session) convertDrafter(cmd *cobra.Command, q drafterRequest, c conversion.Options) error {
+	d, src, out := q.convertDrafterFlags, q.src, q.out
 	if odd := changed(cmd, ofDecoders); odd != "" {
 		return usagef("convert: %s is a drafter, for which %s has no meaning", src, odd)
 	}
 	o := conversion.DrafterOptions{Context: c.Context, Compute: c.Compute, Target: d.target, Reading: d.reading,
 		IgnoreKeys: c.IgnoreKeys, Force: c.Force, NoSync: c.NoSync}
+	var err error
+	if o.Quantize, err = compressionRecipe(src, q.quantize, q.method); err != nil {
+		return err
+	}
 	for part := range strings.SplitSeq(d.taps, ",") {
 		if d.taps == "" {
 			break
@@ -58,6 +74,9 @@ func (s *session) convertDrafter(cmd *cobra.Command, d convertDrafterFlags, src,
 		}
 		o.Taps = append(o.Taps, n)
 	}
+	if q.plan {
+		return s.planDrafter(cmd, q, o)
+	}
 	start := time.Now()
 	bars := s.newBars(cmd.Context())
 	o.Progress = bars.update
@@ -66,28 +85,61 @@ func (s *session) convertDrafter(cmd *cobra.Command, d convertDrafterFlags, src,
 	if err != nil {
 		return err
 	}
-	if asJSON {
+	s.advise(lint.Asked(nil, o.Quantize))
+	s.warn(rep.Warnings...)
+	if q.asJSON {
 		return s.printJSON(rep)
 	}
+	s.printCompressed(rep.Compressed)
 	k := rep.Contract()
 	fmt.Fprintf(s.stdout, "%s drafter, %s, context %d, up to %s at a time, %s of weights in %.1f s\n",
 		k.Drafter, plural(k.Layers, "layer"), k.Context, plural(k.MaxDraft, "draft"), megabytes(rep.Weights), time.Since(start).Seconds())
-	n := k.Needs()
-	fmt.Fprintf(s.stdout, "of its target: hidden size %d", n.Hidden)
-	if len(n.Taps) > 0 {
-		fmt.Fprintf(s.stdout, ", the residual stream after layers %v", n.Taps)
+	s.printNeeds(k.Target)
+	switch {
+	case rep.SharedEmbedding:
+		fmt.Fprintln(s.stdout, "embeddings: the target's, which the checkpoint repeats")
+	case k.Embedding == nil:
+		fmt.Fprintln(s.stdout, "embeddings: the target's")
 	}
-	if n.Norm != "" {
-		fmt.Fprintf(s.stdout, ", %s-norm hidden states", n.Norm)
+	fmt.Fprintf(s.stdout, "tensors: %d used, %d waived%s\n", rep.Used, len(rep.Waived), waivedReasons(rep.Waived))
+	target := ""
+	if d.target != "" && k.Embedding == nil {
+		target = " --target " + quote(d.target)
 	}
-	if len(n.Keys) > 0 {
+	fmt.Fprintf(s.stdout, "\nnext:\n  %s parity %s --checkpoint %s%s\n", s.name, quote(out), quote(src), target)
+	return nil
+}
+
+// printNeeds says what a drafter reads of its target.
+func (s *session) printNeeds(t chunking.DrafterTarget) {
+	fmt.Fprintf(s.stdout, "of its target: hidden size %d", t.Hidden)
+	if len(t.Taps) > 0 {
+		fmt.Fprintf(s.stdout, ", the residual stream after layers %v", t.Taps)
+	}
+	if t.Norm != "" {
+		fmt.Fprintf(s.stdout, ", %s-norm hidden states", t.Norm)
+	}
+	if len(t.Keys) > 0 {
 		fmt.Fprintf(s.stdout, ", keys and values of the last layer of each kind that has its own")
 	}
-	if k.Embedding == nil {
-		fmt.Fprintf(s.stdout, ", embeddings")
+	fmt.Fprintln(s.stdout)
+}
+
+// planDrafter is convert --plan for a drafter.
+func (s *session) planDrafter(cmd *cobra.Command, q drafterRequest, o conversion.DrafterOptions) error {
+	if !(q.bandwidth > 0) {
+		return usagef("--bandwidth %g: want a positive number of GB/s", q.bandwidth)
 	}
-	fmt.Fprintf(s.stdout, "\ntensors: %d used, %d waived%s\n", rep.Used, len(rep.Waived), waivedReasons(rep.Waived))
-	fmt.Fprintf(s.stdout, "\nnext:\n  %s parity %s --checkpoint %s\n", s.name, quote(out), quote(src))
+	p, err := conversion.PlanDrafter(cmd.Context(), q.src, o)
+	if err != nil {
+		return err
+	}
+	s.advise(lint.Asked(nil, o.Quantize))
+	s.warn(p.Warnings...)
+	if q.asJSON {
+		return s.printJSON(p)
+	}
+	s.printDrafterPlan(p, q.bandwidth)
 	return nil
 }
 

@@ -96,8 +96,8 @@ func cut(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.Truncate(path, st.Size()-n))
 }
 
-// tensors FILE drop NAME | rename NAME NEW | flip NAME | nan NAME | add NAME
-// rewrites a safetensors file.
+// tensors FILE drop NAME | rename NAME NEW | flip NAME | nan NAME | zero NAME |
+// add NAME rewrites a safetensors file. zero takes a pattern with *.
 func tensors(ts *testscript.TestScript, neg bool, args []string) {
 	path := ts.MkAbs(args[0])
 	f, err := checkpoint.OpenFile(path)
@@ -107,7 +107,9 @@ func tensors(ts *testscript.TestScript, neg bool, args []string) {
 	hit := args[1] == "add"
 	for _, name := range f.Names() {
 		t, _ := f.Tensor(name)
-		if name == args[2] {
+		match, err := filepath.Match(args[2], name)
+		ts.Check(err)
+		if name == args[2] || args[1] == "zero" && match {
 			hit = true
 			raw, err := checkpoint.ReadBytes(t)
 			ts.Check(err)
@@ -120,6 +122,8 @@ func tensors(ts *testscript.TestScript, neg bool, args []string) {
 			case "flip":
 				shape[0], shape[1] = shape[1], shape[0]
 				t, err = checkpoint.NewRaw(name, t.DType(), shape, raw)
+			case "zero":
+				t, err = checkpoint.NewRaw(name, t.DType(), shape, make([]byte, len(raw)))
 			case "nan":
 				raw[20], raw[21] = 0xc0, 0x7f
 				t, err = checkpoint.NewRaw(name, t.DType(), shape, raw)

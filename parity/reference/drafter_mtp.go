@@ -16,6 +16,7 @@ type mtp struct {
 	Config
 	src   Source
 	scale float32
+	head  string // tensor of the head
 }
 
 func (d *DraftSource) openMTP(config []byte) error {
@@ -32,8 +33,11 @@ func (d *DraftSource) openMTP(config []byte) error {
 	m.FullRope = Rope{Type: "default", Theta: root.number("rope_theta")}
 	m.FinalSoftcap = float32(root.numberOr("logit_softcap", 0))
 	m.Activation = root.text("hidden_act")
-	if root.textOr("embed_scale", "sqrt(hidden_size)") != "sqrt(hidden_size)" || !root.flagOr("tie_word_embeddings", true) {
-		root.fail("embed_scale and tie_word_embeddings: want sqrt(hidden_size) and true")
+	if root.textOr("embed_scale", "sqrt(hidden_size)") != "sqrt(hidden_size)" {
+		root.fail("embed_scale: want sqrt(hidden_size)")
+	}
+	if m.head = "embed_tokens.weight"; !root.flagOr("tie_word_embeddings", true) {
+		m.head = "lm_head.weight"
 	}
 	m.scale = float32(math.Sqrt(float64(m.Hidden)))
 	if _, ok := activations[m.Activation]; root.err == nil && !ok {
@@ -43,7 +47,7 @@ func (d *DraftSource) openMTP(config []byte) error {
 	if root.err != nil {
 		return root.err
 	}
-	want := map[string][]int{"embed_tokens.weight": {m.Vocab, m.Hidden}}
+	want := map[string][]int{"embed_tokens.weight": {m.Vocab, m.Hidden}, m.head: {m.Vocab, m.Hidden}}
 	H, q, kv := m.Hidden, m.Heads*m.HeadDim, m.KVHeads*m.HeadDim
 	for k := range m.Layers {
 		p := mtpName(k, "")
@@ -104,7 +108,7 @@ func (m *mtp) step(s *sheet, k int, hidden *Matrix, tokens []int32, t mtpTrack) 
 
 // logits of what a module returned: the trunk's head and soft cap.
 func (m *mtp) logits(s *sheet, out *Matrix) *Matrix {
-	l := s.linear(out, "embed_tokens.weight", m.Vocab)
+	l := s.linear(out, m.head, m.Vocab)
 	if m.FinalSoftcap != 0 {
 		softcap(l.Data, m.FinalSoftcap)
 	}

@@ -25,7 +25,8 @@ type DraftOptions struct {
 
 // DraftSource is the checkpoint of a speculative drafter of any architecture.
 type DraftSource struct {
-	src    *checkpoint.Checkpoint
+	src    Source
+	close  func() error
 	needs  drafter.Needs
 	embeds bool // has embeddings of its own
 	begin  func(drafter.Embedder) drafter.Session
@@ -43,10 +44,22 @@ func OpenDraftSource(dir string, o DraftOptions) (*DraftSource, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reference: %w", err)
 	}
-	d := &DraftSource{src: c}
-	if err := d.open(config, o); err != nil {
+	d, err := NewDraftSource(c, config, o)
+	if err != nil {
 		c.Close()
 		return nil, fmt.Errorf("%w (in %s)", err, dir)
+	}
+	d.close = c.Close
+	return d, nil
+}
+
+// NewDraftSource makes a drafter from tensors and the bytes of config.json. MTP
+// modules whose tie_word_embeddings is false have a head of their own,
+// lm_head.weight [vocab, hidden].
+func NewDraftSource(src Source, config []byte, o DraftOptions) (*DraftSource, error) {
+	d := &DraftSource{src: src}
+	if err := d.open(config, o); err != nil {
+		return nil, err
 	}
 	return d, nil
 }
@@ -72,8 +85,13 @@ func (d *DraftSource) open(config []byte, o DraftOptions) error {
 // Needs is what the drafter reads of its target.
 func (d *DraftSource) Needs() drafter.Needs { return d.needs }
 
-// Close releases the checkpoint.
-func (d *DraftSource) Close() error { return d.src.Close() }
+// Close releases the checkpoint that OpenDraftSource opened.
+func (d *DraftSource) Close() error {
+	if d.close == nil {
+		return nil
+	}
+	return d.close()
+}
 
 // NewSession starts at position 0. target gives the embeddings of drafters that
 // have none of their own.
