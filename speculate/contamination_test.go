@@ -58,7 +58,7 @@ func TestCacheIsClean(t *testing.T) {
 	}
 	prompts, gammas := heldout(t, tok, 2, 40), []int{1, 3, 7}
 	if wide() {
-		prompts, gammas = heldout(t, tok, 16, 40), []int{1, 2, 3, 4, 5, 6, 7}
+		prompts, gammas = heldout(t, tok, 8, 40), []int{1, 2, 3, 4, 5, 6, 7}
 	}
 	const layers = 6
 	for form, x := range map[string]struct {

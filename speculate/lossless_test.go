@@ -148,7 +148,7 @@ func TestLossless(t *testing.T) {
 func TestLosslessForms(t *testing.T) {
 	count, gammas := 3, []int{1, 3, 7}
 	if wide() {
-		count, gammas = 64, []int{1, 4, 7}
+		count, gammas = 32, []int{1, 4, 7}
 	}
 	var m matrix
 	for _, form := range []struct {
