@@ -24,7 +24,7 @@ type GreedyOptions struct {
 	Target        float64 // bits a weight, group parameters not counted; a floor
 	Bits          []int   // candidate widths
 	ProtectEnds   bool
-	Protect       int // blocks at either end that count a hundredfold
+	Protect       int // blocks at either end that count a hundredfold; with ProtectEnds, 0 is all
 	FloorPerBlock int
 	MaxLowRun     int
 }
@@ -162,19 +162,37 @@ func (g *greedy) floor(n int) {
 	}
 }
 
-// byDamage sorts layers by what the lowest width does, most first. NaN compares
-// with nothing, and so stays about where it is.
+// byDamage sorts layers by what the lowest width does, most first.
 func (g *greedy) byDamage(list []int) {
-	slices.SortStableFunc(list, func(a, b int) int {
-		x, y := g.value[a][g.widths[0]], g.value[b][g.widths[0]]
-		switch {
-		case x > y:
-			return -1
-		case x < y:
-			return 1
+	insertionSort(list, func(a, b int) bool { return g.value[a][g.widths[0]] > g.value[b][g.widths[0]] })
+}
+
+// insertionSort is Python's sort of short lists: the first run as it is, or
+// turned around if it falls, then insertion by bisection. Stable, and where NaN
+// makes less no order, it leaves what Python leaves.
+func insertionSort(list []int, less func(a, b int) bool) {
+	if len(list) < 2 {
+		return
+	}
+	n, falls := 2, less(list[1], list[0])
+	for n < len(list) && less(list[n], list[n-1]) == falls {
+		n++
+	}
+	if falls {
+		slices.Reverse(list[:n])
+	}
+	for ; n < len(list); n++ {
+		x, lo, hi := list[n], 0, n
+		for lo < hi {
+			if mid := (lo + hi) / 2; less(x, list[mid]) {
+				hi = mid
+			} else {
+				lo = mid + 1
+			}
 		}
-		return 0
-	})
+		copy(list[lo+1:n+1], list[lo:n])
+		list[lo] = x
+	}
 }
 
 func (g *greedy) replaceNaN() {
@@ -214,7 +232,11 @@ func (g *greedy) protect(o GreedyOptions) {
 	}
 	slices.Sort(blocks)
 	ends := map[int]bool{}
-	if n := min(o.Protect, len(blocks)); o.ProtectEnds && n > 0 {
+	n := min(o.Protect, len(blocks))
+	if n == 0 {
+		n = len(blocks) // as there: the last 0 of a list are all of it
+	}
+	if o.ProtectEnds {
 		for _, b := range slices.Concat(blocks[:n], blocks[len(blocks)-n:]) {
 			ends[b] = true
 		}

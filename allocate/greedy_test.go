@@ -33,9 +33,21 @@ func TestGreedyKnownExample(t *testing.T) {
 	}
 }
 
-// testdata/optiq.json holds random inputs and what mlx-optiq 0.7.7 made of them.
+// testdata/optiq.json holds random inputs and what mlx-optiq 0.7.7 made of them,
+// optiq_odd.json such with NaN and with no blocks at the ends to protect;
+// SMELT_OPTIQ_CASES names a further file (see interop/oracles/allocators.py).
 func TestGreedyPublishedPackage(t *testing.T) {
-	data, err := os.ReadFile("testdata/optiq.json")
+	files := []string{"testdata/optiq.json", "testdata/optiq_odd.json"}
+	if more := os.Getenv("SMELT_OPTIQ_CASES"); more != "" {
+		files = append(files, more)
+	}
+	for _, file := range files {
+		greedyCases(t, file)
+	}
+}
+
+func greedyCases(t *testing.T, file string) {
+	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,6 +56,7 @@ func TestGreedyPublishedPackage(t *testing.T) {
 			Name          string
 			Sensitivities map[int]float64
 			Parameters    int64
+			NaN           []int // widths whose sensitivity is not a number
 		}
 		Options struct {
 			Target  float64 `json:"target_bpw"`
@@ -63,7 +76,10 @@ func TestGreedyPublishedPackage(t *testing.T) {
 	for i, c := range cases {
 		var layers []Layer
 		for _, l := range c.Layers {
-			layers = append(layers, Layer(l))
+			for _, b := range l.NaN {
+				l.Sensitivities[b] = math.NaN()
+			}
+			layers = append(layers, Layer{l.Name, l.Sensitivities, l.Parameters})
 		}
 		o := c.Options
 		r, err := Greedy(layers, GreedyOptions{o.Target, o.Bits, o.Ends, o.Protect, o.Floor, o.Run})
@@ -71,8 +87,40 @@ func TestGreedyPublishedPackage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(r.Bits, c.Bits) || r.Achieved != c.Achieved || r.High != c.High || r.Low != c.Low {
-			t.Errorf("case %d: %v %v, want %v %v", i, r.Bits, r.Achieved, c.Bits, c.Achieved)
+			t.Errorf("%s: case %d: %v %v, want %v %v", file, i, r.Bits, r.Achieved, c.Bits, c.Achieved)
 		}
+	}
+	if len(cases) == 0 {
+		t.Errorf("%s has no cases", file)
+	}
+	t.Logf("%s: %d cases", file, len(cases))
+}
+
+// testdata/mlx_threshold.json holds random modules and the threshold that mlx-lm
+// 0.32.2 estimated for them, bit for bit.
+func TestThresholdPublishedPackage(t *testing.T) {
+	data, err := os.ReadFile("testdata/mlx_threshold.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []struct {
+		Items          []Binary
+		Fixed, Weights int64
+		Target         float64
+		Threshold      float64
+		Chosen         []bool
+	}
+	if err := json.Unmarshal(data, &cases); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range cases {
+		high, threshold, err := Threshold(c.Items, c.Fixed, c.Weights, c.Target)
+		if err != nil || threshold != c.Threshold || !slices.Equal(high, c.Chosen) {
+			t.Errorf("case %d: threshold %v, %v, %v; want %v, %v", i, threshold, high, err, c.Threshold, c.Chosen)
+		}
+	}
+	if len(cases) < 20 {
+		t.Errorf("%d cases", len(cases))
 	}
 }
 

@@ -1,6 +1,7 @@
 package allocate
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -9,8 +10,8 @@ import (
 // tolerance is the relative gap that is not worth closing.
 const tolerance = 1e-6
 
-// labels is about how many of them exact looks at: a second's work at most.
-const labels = 2_000_000
+// labels is about how many of them exact looks at in all: a second's work at most.
+const labels = 2_500_000
 
 // Solve finds a choice within the cap and proves how good it is.
 //
@@ -51,6 +52,9 @@ func (s *search) offer(m *machine, choice []int) {
 // enough is the value that a bound must stay below to be worth following.
 func (s *search) enough() float64 { return s.value - float64(tolerance*s.value) }
 
+// near is the value that a bound must stay below to be worth another pass.
+func (s *search) near() float64 { return s.value - float64(3e-4*s.value) }
+
 // branch is the problem with the candidates of large items fixed.
 type branch struct {
 	m     *machine
@@ -66,49 +70,72 @@ func (s *search) run() (bound, price float64) {
 	if b >= s.enough() {
 		return b, price
 	}
+	budget := labels
+	fixings := s.large(root, dual, b)
+	promising := 0
+	for _, f := range fixings {
+		if f.bound < s.enough() {
+			promising++
+		}
+	}
+	if promising > 12 {
+		// Where items are many that are large, they help less than a pass over all.
+		budget -= labels / 3
+		if b = max(b, s.exact(root, dual, labels/3)); b >= s.near() {
+			return b, price
+		}
+	}
 	var todo []branch
-	for _, fixed := range s.large() {
+	bound = math.Inf(1)
+	for _, f := range fixings {
 		m := newMachine(s.p)
-		for i, j := range fixed {
+		for i, j := range f.choice {
 			if j >= 0 {
 				for k := range m.open[i] {
 					m.open[i][k] = m.open[i][k] && k == j
 				}
-				if !slices.Contains(m.open[i], true) {
-					m = nil
-					break
-				}
 			}
 		}
-		if m == nil || m.path(math.Inf(1)) == nil || m.cost(m.path(math.Inf(1))) > s.p.Cap {
+		if f.bound >= s.enough() {
+			bound = min(bound, f.bound)
+			continue
+		}
+		if cheapest := m.path(math.Inf(1)); cheapest == nil || m.cost(cheapest) > s.p.Cap {
 			continue
 		}
 		d, b := s.relaxed(m)
-		todo = append(todo, branch{m, d, b})
+		todo = append(todo, branch{m, d, max(b, f.bound)})
 	}
-	slices.SortStableFunc(todo, func(a, b branch) int {
-		switch {
-		case a.bound < b.bound:
-			return -1
-		case a.bound > b.bound:
-			return 1
-		}
-		return 0
-	})
-	bound = math.Inf(1)
+	slices.SortStableFunc(todo, func(a, b branch) int { return cmp.Compare(a.bound, b.bound) })
 	for i, t := range todo {
-		if t.bound < s.enough() {
-			t.bound = max(t.bound, s.exact(t.m, t.dual, labels/min(len(todo)-i, 6)))
+		// A much better solution is worth another pass, which sees less.
+		for range 3 {
+			if t.bound >= s.near() {
+				break
+			}
+			before, share := s.value, max(budget/min(len(todo)-i, 4), labels/400)
+			t.bound = max(t.bound, s.exact(t.m, t.dual, share))
+			budget = max(0, budget-share)
+			if s.value > 0.98*before {
+				break
+			}
 		}
 		bound = min(bound, t.bound)
 	}
 	return max(b, bound), price
 }
 
-// large fixes items with a large part of the range of costs: lists of a
-// candidate, or −1, for every item.
-func (s *search) large() [][]int {
-	const most = 64
+// fixing is a list of a candidate, or −1, for every item, with a bound.
+type fixing struct {
+	choice []int
+	bound  float64
+}
+
+// large fixes items with a large part of the range of costs. g is the relaxation
+// of the whole and b its bound: what a fixed candidate is worse by there than the
+// item's best one, the bound rises by.
+func (s *search) large(m *machine, g *toGo, b float64) []fixing {
+	const most = 100
 	var total int64
 	span := make([]int64, len(s.p.Items))
 	for i, it := range s.p.Items {
@@ -123,18 +150,39 @@ func (s *search) large() [][]int {
 	for i := range none {
 		none[i] = -1
 	}
-	out := [][]int{none}
+	out := []fixing{{none, b}}
 	for i, it := range s.p.Items {
-		if span[i] == 0 || float64(span[i]) < 0.05*float64(total) || len(out)*len(it.Candidates) > most {
+		if span[i] == 0 || float64(span[i]) < 0.05*float64(total) {
 			continue
 		}
-		var next [][]int
-		for _, f := range out {
-			for j := range it.Candidates {
-				g := slices.Clone(f)
-				g[i] = j
-				next = append(next, g)
+		least := math.Inf(1)
+		for j, c := range it.Candidates {
+			if m.open[i][j] {
+				least = min(least, m.weigh(c, g.lambda).first)
 			}
+		}
+		var next []fixing
+		for _, f := range out {
+			for j, c := range it.Candidates {
+				if !m.open[i][j] {
+					continue
+				}
+				choice := slices.Clone(f.choice)
+				choice[i] = j
+				bound := f.bound
+				if m.states == 1 {
+					bound += max(0, m.weigh(c, g.lambda).first-least)
+				}
+				next = append(next, fixing{choice, bound})
+			}
+		}
+		slices.SortStableFunc(next, func(a, b fixing) int { return cmp.Compare(a.bound, b.bound) })
+		promising := len(next)
+		for promising > 0 && next[promising-1].bound >= s.enough() {
+			promising--
+		}
+		if promising > most {
+			continue
 		}
 		out = next
 	}
@@ -177,7 +225,26 @@ func (s *search) relaxed(m *machine) (*toGo, float64) {
 		}
 	}
 	s.offerFilled(m, under)
+	s.offerFilled(m, s.between(m, under, over))
 	return best, bound
+}
+
+// between takes what it can of over, beginning with the largest steps, into
+// under: the break between two corners of the hull.
+func (s *search) between(m *machine, under, over []int) []int {
+	choice := slices.Clone(under)
+	room := s.p.Cap - m.cost(choice)
+	step := func(i int) int64 {
+		return s.p.Items[i].Candidates[over[i]].Cost - s.p.Items[i].Candidates[under[i]].Cost
+	}
+	order := slices.Clone(m.order)
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(step(b), step(a)) })
+	for _, i := range order {
+		if d := step(i); d <= room && (m.low[i][under[i]] || !m.low[i][over[i]]) {
+			choice[i], room = over[i], room-d
+		}
+	}
+	return choice
 }
 
 // offerFilled offers a choice after spending what it leaves of the cap, always
