@@ -38,20 +38,24 @@ judge() {
 
 # The map. Two widths of every tensor are measured, the others follow from their
 # errors. With method best everything else is stored at 4 bits by the same method
-# while one tensor varies.
-if [ ! -e "$out/map.json" ]; then
+# while one tensor varies: that says what classes of tensors do. What single tensors
+# of a class do is measured with all others as they are.
+# shellcheck disable=SC2086
+map() {
   if [ "$method" = best ]; then
     "$smelt" quantize "$model" --method best --print-recipe > "$out/start.json"
     tail -c 100000 "$CALIBRATION" > "$out/measure.txt"
-    # shellcheck disable=SC2086
-    say "$smelt" sensitivity "$model" -o "$out/map.json" --method best $learn --base "$out/start.json" \
-      --group-size "${WIDE:-64,128}" --estimator scaled --probe-bits 3,5 --text "$out/measure.txt" ${MEASURE:---sequences 8 --tokens 256}
+    on="--text $out/measure.txt ${MEASURE:---sequences 8 --tokens 256}"
+    [ -e "$out/around.json" ] || say "$smelt" sensitivity "$model" -o "$out/around.json" --method best $learn --base "$out/start.json" \
+      --group-size "${WIDE:-64,128}" --estimator scaled --probe-bits 3,5 $on
+    [ -e "$out/singles.json" ] || say "$smelt" sensitivity "$model" -o "$out/singles.json" --method best $learn --bits 4 $on
+    say "$smelt" sensitivity combine "$out/around.json" "$out/singles.json" -o "$out/map.json"
   else
-    # shellcheck disable=SC2086
     say "$smelt" sensitivity "$model" -o "$out/map.json" --method "$method" \
       --group-size "${WIDE:-64,128}" --estimator scaled --probe-bits 3,5 ${MEASURE:---sequences 16 --tokens 64}
   fi
-fi
+}
+[ -e "$out/map.json" ] || map
 
 # Recipes, and what becomes of them.
 for bpw in ${BPW-3.9 4.502 4.876 5.250 5.502 5.876}; do

@@ -132,9 +132,9 @@ func Settle(around *Map, r *quant.Recipe) (*Map, float64, error) {
 		for _, i := range members {
 			if v := slopes[i].se * slopes[i].se; len(members) > 2 && v > 0 {
 				slopes[i].slope = (slopes[i].slope*spread + mean*v) / (spread + v)
+				slopes[i].se = math.Sqrt(spread * v / (spread + v))
 			}
-			// No tensor is for nothing.
-			slopes[i].slope = max(slopes[i].slope, mean/20, 0)
+			slopes[i].slope = positive(slopes[i].slope, slopes[i].se)
 		}
 	}
 	var sum float64
@@ -160,4 +160,18 @@ func Settle(around *Map, r *quant.Recipe) (*Map, float64, error) {
 		}
 	}
 	return &out, 1 / scale, out.Check()
+}
+
+// positive is the mean of a normal distribution of which it is known that it is of
+// something positive: damage that does not stand out of the noise is small, not
+// nothing.
+func positive(mean, sd float64) float64 {
+	if sd == 0 {
+		return max(mean, 0)
+	}
+	a := mean / sd
+	if a < -8 {
+		return sd / -a // its limit
+	}
+	return mean + sd*math.Exp(-a*a/2)/math.Sqrt(2*math.Pi)/(0.5*math.Erfc(-a/math.Sqrt2))
 }

@@ -46,7 +46,7 @@ func pin(m *sensitivity.Map, pins []string) error {
 
 // largePart is the part of a model's parameters from which on a tensor's format
 // decides about all others'.
-const largePart = 0.2
+const largePart = 0.1
 
 // apart says what the whole would be with other formats of the largest tensor:
 // where they are close, the map does not tell them apart, and models of both are

@@ -218,7 +218,7 @@ make up for. With --after MAP it is a second round: the recipe was made from MAP
 	text.define(cmd)
 	completeDirs(cmd)
 	completeValues(cmd, map[string][]string{"estimator": {sensitivity.KL, sensitivity.Scaled, sensitivity.Noise}})
-	cmd.AddCommand(s.mergeCommand(), s.importCommand(), s.exportCommand(), s.verifyCommand(), s.drafterSensitivityCommand())
+	cmd.AddCommand(s.mergeCommand(), s.combineCommand(), s.importCommand(), s.exportCommand(), s.verifyCommand(), s.drafterSensitivityCommand())
 	return cmd
 }
 
