@@ -11,7 +11,7 @@ import (
 const tolerance = 1e-6
 
 // labels is about how many of them exact looks at in all: a second's work at most.
-const labels = 2_500_000
+const labels = 3_000_000
 
 // Solve finds a choice within the cap and proves how good it is.
 //
@@ -109,8 +109,8 @@ func (s *search) run() (bound, price float64) {
 	slices.SortStableFunc(todo, func(a, b branch) int { return cmp.Compare(a.bound, b.bound) })
 	for i, t := range todo {
 		// A much better solution is worth another pass, which sees less.
-		for range 3 {
-			if t.bound >= s.near() {
+		for pass := range 3 {
+			if t.bound >= s.enough() || pass > 0 && t.bound >= s.near() {
 				break
 			}
 			before, share := s.value, max(budget/min(len(todo)-i, 4), labels/400)
