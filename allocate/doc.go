@@ -14,9 +14,10 @@
 // item, min damage + λ·cost; the best λ gives a lower bound and the two
 // neighbouring points of the lower convex hull of all solutions. The gap
 // between both is closed by dynamic programming over the solutions that the
-// bound does not exclude. Items that hold a large part of the cost, an
-// embedding for instance, defeat a single λ: their candidates are tried one by
-// one.
+// bound does not exclude; where these are too many, those that differ by next to
+// nothing are merged, and what that may have lost is taken off the bound. Items
+// that hold a large part of the cost, an embedding for instance, defeat a single
+// λ: their candidates are tried one by one.
 //
 // Constraints that tie neighbours (so many tensors of a block above the lowest
 // width, so many blocks in a row below) are an automaton that the relaxation
