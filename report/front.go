@@ -62,6 +62,27 @@ func Sweep(p *sensitivity.Problem, from, to float64, steps int) ([]Front, error)
 	return out, nil
 }
 
+// Compare is what another rule (see sensitivity.Problem.Compare) makes of about so
+// many budgets between the least size and the largest. Budgets that it finds
+// nothing for are left out, as are those that it makes nothing new of.
+func Compare(p *sensitivity.Problem, strategy string, steps int) []Front {
+	low, high, err := p.Range()
+	if err != nil {
+		return nil
+	}
+	q := *p
+	var out []Front
+	for i := range steps {
+		q.Cap = low + int64(float64(high-low)*float64(i+1)/float64(steps))
+		s, err := q.Compare(strategy)
+		if err != nil || len(out) > 0 && out[len(out)-1].Bytes >= s.Cost {
+			continue
+		}
+		out = append(out, Front{Budget: p.Map.BPW(q.Cap), BPW: p.Map.BPW(s.Cost), Bytes: s.Cost, Damage: s.Damage, Widths: widths(p, s)})
+	}
+	return out
+}
+
 // widths counts tensors by bits.
 func widths(p *sensitivity.Problem, s *allocate.Solution) string {
 	count := map[int]int{}

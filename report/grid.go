@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"html"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -76,11 +77,13 @@ const (
 )
 
 // grid draws a cell for every tensor: its colour, a short text in it and what it
-// says when pointed at.
-func (c *cells) grid(show func(t *sensitivity.Tensor) (fill, ink, short, long string)) *canvas {
+// says when pointed at. total sums a row up, under a heading.
+func (c *cells) grid(show func(t *sensitivity.Tensor) (fill, ink, short, long string), heading string, total func(ts []*sensitivity.Tensor) string) *canvas {
 	v := &canvas{width: 860}
 	columns := max(c.layers, 1)
-	w := min(44.0, (v.width-gridLeft-10)/float64(columns))
+	w := min(44.0, (v.width-gridLeft-74)/float64(columns))
+	end := gridLeft + max(w*float64(columns), 60) + 64
+	v.text(end, gridTop-8, "small", "end", heading)
 	cell := func(x, y, w float64, t *sensitivity.Tensor) {
 		fill, ink, short, long := show(t)
 		v.add(`<g><title>%s</title><rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="3" fill="%s"/>`, html.EscapeString(t.Path+": "+long), x+1, y+1, w-2, cellHeight-2, fill)
@@ -100,16 +103,20 @@ func (c *cells) grid(show func(t *sensitivity.Tensor) (fill, ink, short, long st
 	v.text(gridLeft-10, gridTop-8, "small", "end", "layer")
 	for _, class := range c.classes {
 		v.text(gridLeft-10, y+cellHeight/2+4, "", "end", string(class))
+		var row []*sensitivity.Tensor
 		for l := range c.layers {
 			if t := c.at[class][l]; t != nil {
 				cell(gridLeft+float64(l)*w, y, w, t)
+				row = append(row, t)
 			}
 		}
+		v.text(end, y+cellHeight/2+4, "", "end", total(row))
 		y += cellHeight
 	}
 	for _, t := range c.outside {
 		v.text(gridLeft-10, y+cellHeight/2+4, "", "end", string(t.Class))
 		cell(gridLeft, y, max(w*float64(columns), 60), t)
+		v.text(end, y+cellHeight/2+4, "", "end", total([]*sensitivity.Tensor{t}))
 		y += cellHeight
 	}
 	v.height = y + 8
@@ -147,6 +154,14 @@ func heatChart(m *sensitivity.Map, format string) *canvas {
 			ink = "#fff"
 		}
 		return heat(part), ink, short(x.Damage), fmt.Sprintf("damage %.6f ± %.6f, %s", x.Damage, x.StandardError, megabytes(x.Bytes))
+	}, "sum", func(ts []*sensitivity.Tensor) string {
+		var sum float64
+		for _, t := range ts {
+			if x := find(t); x != nil {
+				sum += x.Damage
+			}
+		}
+		return short(sum)
 	})
 	if hi > lo {
 		y := v.height + 6
@@ -155,7 +170,7 @@ func heatChart(m *sensitivity.Map, format string) *canvas {
 		}
 		v.text(gridLeft, y+22, "small", "start", fmt.Sprintf("%.2g", math.Pow(10, lo)))
 		v.text(gridLeft+240, y+22, "small", "end", fmt.Sprintf("%.2g nats", math.Pow(10, hi)))
-		v.text(gridLeft+252, y+8, "small", "start", "figures in cells: thousandths of a nat")
+		v.text(gridLeft+252, y+9, "small", "start", "figures: thousandths of a nat")
 		v.height = y + 30
 	}
 	return v
@@ -208,10 +223,12 @@ func widthColor(bits int) (fill, ink string) {
 // recipeChart shows every tensor's width.
 func recipeChart(p Page) *canvas {
 	formats := p.Problem.Formats(p.Solution)
-	return layOut(p.Map).grid(func(t *sensitivity.Tensor) (string, string, string, string) {
+	seen := map[int]bool{}
+	v := layOut(p.Map).grid(func(t *sensitivity.Tensor) (string, string, string, string) {
 		f, ok := formats[t.Path]
 		if !ok {
 			fill, ink := widthColor(16)
+			seen[16] = true
 			return fill, ink, "16", "kept"
 		}
 		bits := f.Bits
@@ -219,8 +236,46 @@ func recipeChart(p Page) *canvas {
 			bits = c.Bits()
 		}
 		fill, ink := widthColor(bits)
+		seen[bits] = true
 		return fill, ink, fmt.Sprint(bits), sensitivity.Name(f)
+	}, "size", func(ts []*sensitivity.Tensor) string {
+		var n int64
+		for _, t := range ts {
+			n += sizeOf(t, formats)
+		}
+		return megabytes(n)
 	})
+	v.key(seen)
+	return v
+}
+
+// sizeOf is the size of a tensor in its chosen format.
+func sizeOf(t *sensitivity.Tensor, formats map[string]quant.Format) int64 {
+	if f, ok := formats[t.Path]; ok {
+		for _, c := range t.Candidates {
+			if c.Format == f {
+				return c.Bytes
+			}
+		}
+	}
+	return t.Bytes
+}
+
+// key explains the colours of widths; 16 stands for what is kept.
+func (c *canvas) key(seen map[int]bool) {
+	x, y := gridLeft, c.height+6
+	for _, b := range slices.Sorted(maps.Keys(seen)) {
+		fill, ink := widthColor(b)
+		name := fmt.Sprintf("%d bits", b)
+		if b == 16 {
+			name = "kept as it is"
+		}
+		c.add(`<rect x="%.1f" y="%.1f" width="22" height="16" rx="3" fill="%s"/>`, x, y, fill)
+		c.add(`<text x="%.1f" y="%.1f" text-anchor="middle" style="font-size:10.5px;fill:%s">%d</text>`, x+11, y+12, ink, b)
+		c.text(x+28, y+12, "small", "start", name)
+		x += 44 + 6.4*float64(len(name))
+	}
+	c.height = y + 24
 }
 
 // bytesChart is a bar a class, in parts by width.

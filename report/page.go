@@ -16,9 +16,11 @@ type Page struct {
 	// Problem and Solution are the allocation shown as chosen; both may be nil.
 	Problem  *sensitivity.Problem
 	Solution *allocate.Solution
-	// Front is drawn with points of other tools' models.
+	// Front is drawn with points of other tools' models, and with further fronts:
+	// of other maps, of other rules.
 	Front  []Front
 	Points []Point
+	Lines  []Line
 	// Others are further maps of the same model to compare with.
 	Others []*sensitivity.Map
 }
@@ -31,8 +33,8 @@ func HTML(p Page) []byte {
 	fmt.Fprintf(&b, "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>%s</title>\n<style>%s%s</style>\n</head>\n<body>\n<main>\n", html.EscapeString(title), pageStyle, chartStyle)
 	fmt.Fprintf(&b, "<header><h1>%s</h1>\n<p class=\"lead\">%s</p>\n%s</header>\n", html.EscapeString(title), lead(p), tiles(p))
 	if len(p.Front) > 1 {
-		section(&b, "Size against damage", "Each dot is the best allocation of its size that the candidates allow, proven within the gap stated below. Rings are measured models for comparison; the front is the sum of single damages, which joint measurements differ from.",
-			frontChart(p.Front, p.Points, chosenPoint(p)).svg("damage over bits per weight", false))
+		section(&b, "Size against damage", "Each dot is the best allocation of its size that the candidates allow, within a proven gap. Fronts are sums of single damages; rings are measured as a whole, on a text of their own.",
+			frontChart(p.Front, p.Points, chosenPoint(p), p.Lines).svg("damage over bits per weight", false))
 	}
 	if p.Solution != nil {
 		section(&b, "The chosen recipe", "Width of every tensor. Darker is wider.", recipeChart(p).svg("bits of every tensor", false))
@@ -99,7 +101,7 @@ func certificate(p Page) string {
 	out += row("damage", fmt.Sprintf("%.6f (sum of single damages)", s.Damage))
 	out += row("lower bound", fmt.Sprintf("%.6f: no choice of these candidates within the budget does less", s.LowerBound))
 	out += row("gap", fmt.Sprintf("at most %.4f %%", 100*s.Gap()))
-	out += row("budget", fmt.Sprintf("%d %s, of which %d are used", p.Problem.Cap, p.Problem.Count, s.Cost))
+	out += row("budget", fmt.Sprintf("%s %s, of which %s are used", grouped(p.Problem.Cap), p.Problem.Count, grouped(s.Cost)))
 	out += row("price", fmt.Sprintf("%.3g nats for a million more", s.Price*1e6))
 	more := p.Problem.Problem
 	more.Cap += 1_000_000
@@ -111,10 +113,10 @@ func certificate(p Page) string {
 
 func classTable(p Page) string {
 	var b strings.Builder
-	b.WriteString("<table><thead><tr><th>class</th><th>format</th><th class=\"n\">tensors</th><th class=\"n\">size</th><th class=\"n\">damage</th></tr></thead><tbody>\n")
+	b.WriteString("<table><thead><tr><th>class</th><th>format</th><th class=\"n\">tensors</th><th class=\"n\">size</th><th class=\"n\">damage</th><th class=\"n\">of all damage</th></tr></thead><tbody>\n")
 	for _, r := range p.Problem.Classes(p.Solution) {
-		fmt.Fprintf(&b, "<tr><td>%s</td><td>%s</td><td class=\"n\">%d</td><td class=\"n\">%s</td><td class=\"n\">%.5f</td></tr>\n",
-			html.EscapeString(string(r.Class)), html.EscapeString(r.Format), r.Tensors, megabytes(r.Bytes), r.Damage)
+		fmt.Fprintf(&b, "<tr><td>%s</td><td>%s</td><td class=\"n\">%d</td><td class=\"n\">%s</td><td class=\"n\">%.5f</td><td class=\"n\">%.1f %%</td></tr>\n",
+			html.EscapeString(string(r.Class)), html.EscapeString(r.Format), r.Tensors, megabytes(r.Bytes), r.Damage, 100*r.Damage/max(p.Solution.Damage, 1e-300))
 	}
 	b.WriteString("</tbody></table>\n")
 	return b.String()
@@ -169,6 +171,15 @@ func megabytes(n int64) string {
 	return fmt.Sprintf("%.2f GB", float64(n)/1e9)
 }
 
+// grouped prints thousands apart.
+func grouped(n int64) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
 func millions(n int64) string {
 	if n >= 1_000_000 {
 		return fmt.Sprintf("%.1f M", float64(n)/1e6)
@@ -182,7 +193,7 @@ body{margin:0;font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sa
 main{max-width:940px;margin:0 auto;padding:32px 20px 64px}
 h1{font-size:28px;line-height:1.2;margin:0 0 4px;letter-spacing:-.01em}
 h2{font-size:18px;margin:0 0 4px}
-p{margin:0 0 12px;color:#667078;max-width:70ch}
+p{margin:0 0 12px;color:#667078;max-width:84ch}
 section{background:#fff;border:1px solid #e3e6e8;border-radius:10px;padding:20px 22px;margin-top:20px}
 .wide{overflow-x:auto}
 svg{display:block;width:100%;min-width:640px;height:auto}
@@ -198,5 +209,6 @@ th{font-weight:600}.n{text-align:right;font-variant-numeric:tabular-nums}
 @media (prefers-color-scheme:dark){
 body{background:#14171a;color:#e6e9eb}section,.tile{background:#1c2024;border-color:#30363b}
 p,.tile span,.facts th{color:#9aa4ab}th,td{border-color:#30363b}
-main svg{--ink:#e6e9eb;--paper:#1c2024;--soft:#9aa4ab;--grid:#30363b;--accent:#5cb8e0;--warm:#f08c4a}}
+main svg{--ink:#e6e9eb;--paper:#1c2024;--soft:#9aa4ab;--grid:#2c3237;--accent:#5cb8e0;--warm:#f0955a;--l1:#b596e6;--l2:#6cc795;--l3:#d9b24a;--l4:#8a949b}}
+@media print{body{background:#fff}section{break-inside:avoid}}
 `

@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"testing"
 
@@ -51,7 +52,68 @@ func solved(t *testing.T) Page {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Page{Map: m, Problem: p, Solution: s, Front: front, Points: []Point{{"<other>", 4.5, 0.2}}}
+	return Page{Map: m, Problem: p, Solution: s, Front: front, Points: []Point{{"<other>", 4.5, 0.2}},
+		Lines: []Line{{Name: "one <format>", Front: Compare(p, "uniform", 20), Steps: true}}}
+}
+
+// Names cover neither each other nor marks, and stay inside.
+func TestLabels(t *testing.T) {
+	l := &labels{area: rectangle{0, 0, 400, 300}}
+	l.line(0, 300, 400, 0)
+	at := [][2]float64{{100, 100}, {104, 103}, {96, 110}, {395, 5}, {3, 297}, {200, 150}, {210, 150}}
+	for _, p := range at {
+		l.mark(p[0], p[1], 6)
+	}
+	for _, p := range at {
+		l.place(p[0], p[1], 5, 90, 12)
+	}
+	for i, a := range l.taken {
+		if i >= len(at) && math.Abs(a.overlap(l.area)-90*12) > 1e-6 {
+			t.Errorf("%v leaves the chart", a)
+		}
+		for j, b := range l.taken {
+			if i >= len(at) && i != j && a.overlap(b) > 0 {
+				t.Errorf("%v covers %v", a, b)
+			}
+		}
+	}
+}
+
+// Other rules never beat the front: it is the optimum of each size.
+func TestCompare(t *testing.T) {
+	p := solved(t)
+	for _, rule := range []string{"uniform", "threshold", "static", "greedy"} {
+		found := Compare(p.Problem, rule, 12)
+		if len(found) == 0 {
+			t.Errorf("%s finds nothing", rule)
+		}
+		for i, f := range found {
+			q := *p.Problem
+			q.Cap = f.Bytes
+			best, err := allocate.Solve(q.Problem)
+			if err != nil || best.Damage > f.Damage+1e-12 {
+				t.Errorf("%s: damage %v in %d bytes, the optimum is %v, %v", rule, f.Damage, f.Bytes, best, err)
+			}
+			if i > 0 && f.Bytes <= found[i-1].Bytes {
+				t.Errorf("%s: %d bytes after %d", rule, f.Bytes, found[i-1].Bytes)
+			}
+		}
+	}
+}
+
+func TestTicks(t *testing.T) {
+	for _, tt := range []struct {
+		lo, hi float64
+		want   string
+	}{{0.3, 7, "[0.2 0.5 1 2 5 10]"}, {1, 1, "[1 2]"}, {0.001, 0.001001, "[0.001 0.002]"}} {
+		var got []string
+		for _, v := range ticks(tt.lo, tt.hi) {
+			got = append(got, fmt.Sprintf("%.4g", v))
+		}
+		if fmt.Sprint(got) != tt.want {
+			t.Errorf("%v to %v: %v, want %s", tt.lo, tt.hi, got, tt.want)
+		}
+	}
 }
 
 // The page is well formed, needs nothing from elsewhere, and says what is asked
@@ -85,7 +147,8 @@ func TestHTML(t *testing.T) {
 		}
 	}
 	text := string(page)
-	for _, want := range []string{"a&lt;b&gt;&amp;c", "&lt;other&gt;", "lower bound", "model.layers.1.mlp.down_proj: ", "Where the bytes go", "proven gap", "SHA-256 0123", "Damage at affine 3-bit g64 rtn"} {
+	for _, want := range []string{"a&lt;b&gt;&amp;c", "&lt;other&gt;", "lower bound", "model.layers.1.mlp.down_proj: ", "Where the bytes go", "proven gap", "SHA-256 0123", "Damage at affine 3-bit g64 rtn",
+		"one &lt;format&gt;", " bits</text>", "of all damage"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q", want)
 		}
