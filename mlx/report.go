@@ -43,8 +43,8 @@ type Module struct {
 }
 
 // Output is what errors do to the outputs of modules on the calibration text,
-// relative to the outputs: Σ ‖(W − Ŵ)·x‖² / Σ ‖W·x‖², with the damping. Both are
-// nil without error feedback.
+// relative to the outputs: Σ ‖(W − Ŵ)·x‖² / Σ ‖W·x‖², with the damping; with method
+// refit as if columns of x were independent. Both are nil without a calibration.
 type Output struct {
 	OutputError *float64 `json:"output_error,omitempty"`
 	OutputRTN   *float64 `json:"output_error_rtn,omitempty"` // with method rtn in the same place
