@@ -96,6 +96,9 @@ are the same, and the weights are closer to the original.`,
 			} else if o.Calibration, err = cal.load(args[0], recipe); err != nil {
 				return err
 			}
+			if cal.short != "" {
+				fmt.Fprintf(s.stderr, "%s: warning: %s\n", s.name, cal.short)
+			}
 			if head.on {
 				return s.quantizeDrafter(cmd, &head, args[0], out, o, asJSON)
 			}
@@ -148,6 +151,7 @@ type calibrationFlags struct {
 	file       string
 	windows    int
 	correction float64
+	short      string // says so, if the text is shorter than wanted
 }
 
 // load makes windows for the model in dir; nil if there is no calibration.
@@ -178,6 +182,9 @@ func (c *calibrationFlags) load(dir string, r *quant.Recipe) (*mlx.Calibration, 
 	windows, err := calibration.Windows(tok, texts, calibration.DefaultWindow, c.windows)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.file, err)
+	}
+	if len(windows) < c.windows {
+		c.short = fmt.Sprintf("%s has text for %s of %d tokens, of %d: codes may fit it and little else (give a longer one)", c.file, plural(len(windows), "window"), calibration.DefaultWindow, c.windows)
 	}
 	return &mlx.Calibration{Windows: windows, Correction: c.correction}, nil
 }
