@@ -37,7 +37,8 @@ func (b *bars) update(stage string, done, total int64) {
 		b.stage = stage
 		b.bar = b.pool.AddBar(max(total, 1), mpb.BarRemoveOnComplete(),
 			mpb.PrependDecorators(decor.Name(stage, decor.WC{W: 22, C: decor.DindentRight})),
-			mpb.AppendDecorators(unit, decor.Name("  "), decor.Elapsed(decor.ET_STYLE_MMSS)))
+			mpb.AppendDecorators(unit, decor.Name("  "), decor.Elapsed(decor.ET_STYLE_MMSS),
+				decor.Name(", about "), decor.AverageETA(decor.ET_STYLE_MMSS), decor.Name(" left")))
 	}
 	b.bar.SetCurrent(done)
 }
