@@ -29,7 +29,7 @@ type label struct {
 // whatever was left out: no solution of m is below it but those offered.
 func (s *search) exact(m *machine, g *toGo, budget int) float64 {
 	n := len(m.order)
-	width := max(budget/n, 200)
+	width, most := max(budget/n, 200), max(budget/4, 40_000)
 	least := m.relax(math.Inf(1)).rest // costs to go
 	capacity := s.p.Cap - s.p.Fixed
 	// What labels of a position may differ by to be merged.
@@ -69,6 +69,10 @@ func (s *search) exact(m *machine, g *toGo, budget int) float64 {
 		budget -= len(next)
 		if len(next) > 0 {
 			width = max(max(budget/(n-at), 200)*len(stages[at])/len(next), 50)
+		}
+		if at+1 < n {
+			// The next position must not make more than fit into memory.
+			width = min(width, most/len(s.p.Items[m.order[at+1]].Candidates))
 		}
 		kept := merge(next, 0)
 		for part := 1.0 / 16; len(kept) > width && part <= 1; part *= 4 {

@@ -53,7 +53,7 @@ func (s *search) offer(m *machine, choice []int) {
 func (s *search) enough() float64 { return s.value - float64(tolerance*s.value) }
 
 // near is the value that a bound must stay below to be worth another pass.
-func (s *search) near() float64 { return s.value - float64(3e-4*s.value) }
+func (s *search) near() float64 { return s.value - float64(5e-4*s.value) }
 
 // branch is the problem with the candidates of large items fixed.
 type branch struct {
@@ -71,14 +71,8 @@ func (s *search) run() (bound, price float64) {
 		return b, price
 	}
 	budget := labels
-	fixings := s.large(root, dual, b)
-	promising := 0
-	for _, f := range fixings {
-		if f.bound < s.enough() {
-			promising++
-		}
-	}
-	if promising > 12 {
+	fixings, bound := s.large(root, dual, b)
+	if len(fixings) > 12 {
 		// Where items are many that are large, they help less than a pass over all.
 		budget -= labels / 3
 		if b = max(b, s.exact(root, dual, labels/3)); b >= s.near() {
@@ -86,7 +80,6 @@ func (s *search) run() (bound, price float64) {
 		}
 	}
 	var todo []branch
-	bound = math.Inf(1)
 	for _, f := range fixings {
 		m := newMachine(s.p)
 		for i, j := range f.choice {
@@ -133,9 +126,13 @@ type fixing struct {
 
 // large fixes items with a large part of the range of costs. g is the relaxation
 // of the whole and b its bound: what a fixed candidate is worse by there than the
-// item's best one, the bound rises by.
-func (s *search) large(m *machine, g *toGo, b float64) []fixing {
-	const most = 100
+// item's best one, the bound rises by. rest is the least bound of lists that are
+// not worth following.
+func (s *search) large(m *machine, g *toGo, b float64) (out []fixing, rest float64) {
+	most := 100
+	if len(m.order) > 300 {
+		most = 20 // each is a relaxation of its own
+	}
 	var total int64
 	span := make([]int64, len(s.p.Items))
 	for i, it := range s.p.Items {
@@ -150,7 +147,7 @@ func (s *search) large(m *machine, g *toGo, b float64) []fixing {
 	for i := range none {
 		none[i] = -1
 	}
-	out := []fixing{{none, b}}
+	out, rest = []fixing{{none, b}}, math.Inf(1)
 	for i, it := range s.p.Items {
 		if span[i] == 0 || float64(span[i]) < 0.05*float64(total) {
 			continue
@@ -184,9 +181,12 @@ func (s *search) large(m *machine, g *toGo, b float64) []fixing {
 		if promising > most {
 			continue
 		}
-		out = next
+		if promising < len(next) {
+			rest = min(rest, next[promising].bound)
+		}
+		out = next[:promising]
 	}
-	return out
+	return out, rest
 }
 
 // relaxed finds the best multiplier: a walk along the lower hull of (cost,
