@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Compresses a real model and holds the result against the peers':
 #   - no 4-bit palette has a larger error than coremltools' of the same weight;
+#   - all affine and floating-point formats have the bits of mx.quantize, in every
+#     tensor;
 #   - mlx-lm runs the quantized directory and says what our decoder says.
 #
 #   interop/models/compressed.sh MODEL WORK PYTHON
@@ -18,6 +20,8 @@ one=(--functions decode --context 256 --chunks 2 --no-sync --force)
 "$python" bench/compress.py "$work/plain" "$work/theirs" lut4
 SMELT_PALETTES=$work/plain:$work/theirs:$work/ours go test -count=1 -v -run '^TestPalettesNotWorse$' ./interop
 rm -rf "$work/plain" "$work/ours" "$work/theirs"
+
+"$python" interop/models/exact.py "$work/smelt" "$model" "$work"
 
 ids=$("$work/smelt" tokenize "$model" "$(head -c 1200 RATIONALE.md)" | tr -s ' ,[]\n' ',' | sed 's/^,//; s/,$//')
 for how in "--bits 4" "--bits 3 --method refit" "--mode mxfp4"; do
