@@ -22,6 +22,7 @@ type Draft struct {
 // head computes logits.
 type head struct {
 	t             checkpoint.Tensor // [vocab, hidden]
+	dense         []float32         // its elements, if they are few
 	vocab, hidden int
 	softcap       float32
 	// Of a bigram head: first·secondᵀ is added, [vocab, rank].
@@ -46,8 +47,8 @@ func grown(s *[]float32, n int) []float32 {
 	return (*s)[:n]
 }
 
-// Logits writes those of some tokens of the drafter's vocabulary, nil for all, to
-// dst. It may be called from several goroutines, each with its own scratch.
+// Logits writes those of some tokens of the drafter's vocabulary, in ascending order,
+// nil for all, to dst. It may be called from several goroutines, each with its own scratch.
 func (d *Draft) Logits(s *Scratch, slot, row int, ids []int32, dst []float32) error {
 	h, x := d.head, d.states[slot].Row(row)
 	if ids == nil {
@@ -56,7 +57,10 @@ func (d *Draft) Logits(s *Scratch, slot, row int, ids []int32, dst []float32) er
 	if h.order != nil {
 		return h.clustered(s, x, ids, dst)
 	}
-	if err := h.at(s, h.t, x, ids, dst); err != nil {
+	if h.dense != nil && len(ids) == h.vocab {
+		// Ascending, so all.
+		kernel.MulF32(dst, h.vocab, x, h.hidden, 1, h.dense, h.hidden, h.vocab, h.hidden)
+	} else if err := h.at(s, h.t, x, ids, dst); err != nil {
 		return err
 	}
 	h.cap(dst[:len(ids)])
@@ -166,7 +170,14 @@ func (h *head) clustered(s *Scratch, x []float32, ids []int32, dst []float32) er
 
 // newHead makes the head of a drafter whose matrix is that of path.
 func (c *calc) newHead(path string, vocab, hidden int, softcap float64) *head {
-	return &head{t: c.tensor(path), vocab: vocab, hidden: hidden, softcap: float32(softcap)}
+	const few = 1 << 20
+	h := &head{t: c.tensor(path), vocab: vocab, hidden: hidden, softcap: float32(softcap)}
+	if h.t != nil && vocab*hidden <= few {
+		var err error
+		h.dense, err = checkpoint.ReadAll(h.t)
+		c.fail(err)
+	}
+	return h
 }
 
 // see lets the tap see what the head multiplies.
