@@ -2,6 +2,7 @@ package quant
 
 import (
 	"fmt"
+	"github.com/smelt-go/smelt/internal/bitpack"
 	"math"
 
 	"github.com/smelt-go/smelt/checkpoint"
@@ -112,7 +113,7 @@ func (a Affine) encodeMeasured(dst [][]byte, r Rows, m Method, st *Stats) error 
 		}
 		putElement(dst[1], g, scale, r.DType)
 		putElement(dst[2], g, bias, r.DType)
-		packCodes(packed[g*n:], codes[:a.Group], a.Bits)
+		bitpack.Pack(packed[g*n:], codes[:a.Group], a.Bits)
 		st.Error += float64(kernel.AffineError(codes[:a.Group], w, round(scale, r.DType), round(bias, r.DType)))
 	}
 	return nil
@@ -164,7 +165,7 @@ func (a Affine) Decode(dst []float32, src [][]byte, _ int, dt checkpoint.DType) 
 	var codes [maxGroup]byte
 	n := a.Group * a.Bits / 8
 	for g := 0; g*a.Group < len(dst); g++ {
-		unpackCodes(codes[:a.Group], src[0][g*n:], a.Bits)
+		bitpack.Unpack(codes[:a.Group], src[0][g*n:], a.Bits)
 		scale, bias := element(src[1], g, dt), element(src[2], g, dt)
 		var table [256]float32
 		for q := range table[:1<<a.Bits] {
@@ -182,7 +183,7 @@ func (a Affine) DecodeFloat32(dst []float32, src [][]byte, dt checkpoint.DType) 
 	var codes [maxGroup]byte
 	n := a.Group * a.Bits / 8
 	for g := 0; g*a.Group < len(dst); g++ {
-		unpackCodes(codes[:a.Group], src[0][g*n:], a.Bits)
+		bitpack.Unpack(codes[:a.Group], src[0][g*n:], a.Bits)
 		scale, bias := element(src[1], g, dt), element(src[2], g, dt)
 		out := dst[g*a.Group:][:a.Group]
 		for i, q := range codes[:a.Group] {

@@ -3,6 +3,7 @@ package quant
 import (
 	"encoding/binary"
 	"fmt"
+	"github.com/smelt-go/smelt/internal/bitpack"
 	"runtime"
 	"slices"
 	"sync"
@@ -149,7 +150,7 @@ func packAll(dst, codes []byte, bits int) {
 		codes[i] = c & (1<<bits - 1)
 	}
 	n := len(codes) &^ 7
-	packCodes(dst, codes[:n], bits)
+	bitpack.Pack(dst, codes[:n], bits)
 	for i := n; i < len(codes); i++ {
 		putCode(dst, i, codes[i], bits)
 	}

@@ -58,13 +58,13 @@ func (e *formEncoder) palettesFeedback() error {
 		}
 	}
 	err := e.each(groups, func() func(int, *Stats) error {
-		h := new(histogram)
+		pal := NewPalettizer()
 		return func(g int, _ *Stats) error {
 			x, scale, err := p.sample(g)
 			if err != nil {
 				return err
 			}
-			p.tables[g], plain[g], keep[g] = e.fitTable(h, x, scale)
+			p.tables[g], plain[g], keep[g] = e.fitTable(pal, x, scale)
 			return nil
 		}
 	})
@@ -127,11 +127,10 @@ func (p *paletteEncoder) divide(dst []float32, w []uint16, row int) float32 {
 
 // fitTable finds a table for rows x with feedback, and that of method rtn; plain
 // says that the latter is better.
-func (e *formEncoder) fitTable(h *histogram, x, scale []float32) (best, rtn []uint16, plain bool) {
+func (e *formEncoder) fitTable(pal *Palettizer, x, scale []float32) (best, rtn []uint16, plain bool) {
 	f := e.o.Feedback
 	bits := e.Format.Bits
 	rows := len(scale)
-	pal := &Palettizer{h: *h}
 	table := func(weigh bool) []uint16 {
 		pal.Reset()
 		w := make([]uint16, e.Cols)
@@ -144,7 +143,7 @@ func (e *formEncoder) fitTable(h *histogram, x, scale []float32) (best, rtn []ui
 					d[col] *= f.pivots[i]
 				}
 			}
-			pal.h.add(w, d)
+			pal.h.Add(w, d)
 		}
 		t, _ := pal.Table(bits)
 		return t
@@ -177,7 +176,7 @@ func (e *formEncoder) fitTable(h *histogram, x, scale []float32) (best, rtn []ui
 			}
 			// A target beyond fp16 cannot be, but must not spoil the table.
 			if !slices.ContainsFunc(w, func(b uint16) bool { return b&0x7c00 == 0x7c00 }) {
-				pal.h.add(w, d)
+				pal.h.Add(w, d)
 			}
 			near.round(t, nil)
 		})
@@ -187,7 +186,6 @@ func (e *formEncoder) fitTable(h *histogram, x, scale []float32) (best, rtn []ui
 		}
 		next, _ = pal.Table(bits)
 	}
-	*h = pal.h
 	return best, rtn, !(least < limit)
 }
 

@@ -91,7 +91,7 @@ func (p *paletteEncoder) small(groups int) error {
 				if err := v.load(g*p.group, p.group); err != nil {
 					return err
 				}
-				pal.h.add(v.u, v.weights)
+				pal.h.Add(v.u, v.weights)
 				if tables {
 					if err := p.table(pal, g); err != nil {
 						return err
@@ -180,7 +180,7 @@ func (p *paletteEncoder) count(g int) (*Palettizer, error) {
 			if err := v.load(g*p.group+i*rows, min(rows, p.group-i*rows)); err != nil {
 				return err
 			}
-			pal.h.add(v.u, v.weights)
+			pal.h.Add(v.u, v.weights)
 			return nil
 		}
 	})
@@ -388,7 +388,7 @@ func (p *paletteEncoder) store(pal *Palettizer, v *values, g int, s *Stats) {
 	for i, b := range v.w {
 		x, y := half.ToF32(b), float32(0)
 		if p.mask == nil || p.mask.has(v.first*p.Cols+i) {
-			y = entry[pal.h.code[slot(v.u[k])]]
+			y = entry[pal.h.Code(v.u[k])]
 			k++
 			if p.scales != nil {
 				y = h(half.ToF32(p.scales[v.first+i/p.Cols]) * y)

@@ -2,6 +2,7 @@ package quant
 
 import (
 	"errors"
+	"github.com/smelt-go/smelt/internal/bitpack"
 
 	"github.com/smelt-go/smelt/checkpoint"
 	"github.com/smelt-go/smelt/internal/kernel"
@@ -77,7 +78,7 @@ func (a Affine) encodeFeedback(dst [][]byte, r Rows, st *Stats) error {
 	for i := range scales {
 		putElement(dst[1], i, scales[i], r.DType)
 		putElement(dst[2], i, biases[i], r.DType)
-		packCodes(dst[0][i*n:], codes[i*a.Group:][:a.Group], a.Bits)
+		bitpack.Pack(dst[0][i*n:], codes[i*a.Group:][:a.Group], a.Bits)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package quant
 
 import (
 	"fmt"
+	"github.com/smelt-go/smelt/internal/bitpack"
 	"math"
 	"sync"
 
@@ -104,7 +105,7 @@ func (f Float) rtn(dst [][]byte, r Rows) {
 		for i, x := range w {
 			codes[i] = code(round(x/s, r.DType))
 		}
-		packCodes(dst[0][g*n:], codes[:f.group], f.bits)
+		bitpack.Pack(dst[0][g*n:], codes[:f.group], f.bits)
 	}
 }
 
@@ -124,7 +125,7 @@ func (f Float) Decode(dst []float32, src [][]byte, _ int, dt checkpoint.DType) {
 	var codes [maxGroup]byte
 	n := f.group * f.bits / 8
 	for g := 0; g*f.group < len(dst); g++ {
-		unpackCodes(codes[:f.group], src[0][g*n:], f.bits)
+		bitpack.Unpack(codes[:f.group], src[0][g*n:], f.bits)
 		var s float32
 		if f.e4m3 {
 			s = fromE4M3(src[1][g])

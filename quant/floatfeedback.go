@@ -2,6 +2,7 @@ package quant
 
 import (
 	"errors"
+	"github.com/smelt-go/smelt/internal/bitpack"
 	"math"
 
 	"github.com/smelt-go/smelt/checkpoint"
@@ -141,7 +142,7 @@ func (f Float) refit(dst [][]byte, r Rows) {
 		}
 		if found >= 0 {
 			dst[1][g] = byte(found)
-			packCodes(dst[0][g*n:], best[:f.group], f.bits)
+			bitpack.Pack(dst[0][g*n:], best[:f.group], f.bits)
 		}
 	}
 }
@@ -188,7 +189,7 @@ func (f Float) encodeFeedback(dst [][]byte, r Rows, st *Stats) error {
 		st.OutputRTN += rtn[i]
 		if own[i] <= rtn[i] {
 			copy(dst[1][i*groups:], b.scales[i*groups:(i+1)*groups])
-			packCodes(dst[0][at*f.bits/8:], b.codes[at:end], f.bits)
+			bitpack.Pack(dst[0][at*f.bits/8:], b.codes[at:end], f.bits)
 		} else {
 			copy(decoded[at:end], plain[at:end])
 			own[i] = rtn[i]

@@ -2,6 +2,7 @@ package quant
 
 import (
 	"fmt"
+	"github.com/smelt-go/smelt/internal/kmeans"
 	"math"
 	"slices"
 
@@ -49,13 +50,13 @@ func (p Palette) Check(rows int) error {
 
 // Palettizer finds tables. It is for one goroutine; its memory, about 1 MB, is
 // reused from one table to the next.
-type Palettizer struct{ h histogram }
+type Palettizer struct{ h kmeans.Histogram }
 
 // NewPalettizer returns a Palettizer.
 func NewPalettizer() *Palettizer { return &Palettizer{} }
 
 // Reset forgets the weights added.
-func (p *Palettizer) Reset() { p.h.reset() }
+func (p *Palettizer) Reset() { p.h.Reset() }
 
 // Add counts fp16 weights that share a table. importance weights their squared
 // errors, nil alike. A weight that is not finite is an error.
@@ -67,18 +68,18 @@ func (p *Palettizer) Add(w []uint16, importance []float32) error {
 			}
 		}
 	}
-	p.h.add(w, importance)
+	p.h.Add(w, importance)
 	return nil
 }
 
 // Merge adds what another palettizer has counted. Either both know of importance
 // or none does.
-func (p *Palettizer) Merge(o *Palettizer) { p.h.merge(&o.h) }
+func (p *Palettizer) Merge(o *Palettizer) { p.h.Merge(&o.h) }
 
 // Table returns 2^bits fp16 entries for the weights added, ascending; unused
 // ones are 0 and come last. err is the weighted squared error with that table.
 func (p *Palettizer) Table(bits int) (table []uint16, err float64) {
-	centroids, _ := p.h.fit(1 << bits)
+	centroids, _ := p.h.Fit(1 << bits)
 	table = make([]uint16, 0, 1<<bits)
 	for _, c := range centroids {
 		t := half.FromF32(float32(c))
@@ -87,25 +88,28 @@ func (p *Palettizer) Table(bits int) (table []uint16, err float64) {
 		}
 		table = append(table, t)
 	}
-	err = p.h.prepare(table)
+	err = p.h.Prepare(table)
 	return append(table, make([]uint16, 1<<bits-len(table))...), err
 }
 
 // Use takes a table, ascending, in place of one that Table finds; unused entries
 // must not come before others. err is as for Table.
-func (p *Palettizer) Use(table []uint16) (err float64) { return p.h.prepare(table) }
+func (p *Palettizer) Use(table []uint16) (err float64) { return p.h.Prepare(table) }
 
 // Values lists the distinct weights added, ascending.
-func (p *Palettizer) Values() []uint16 { return p.h.sorted() }
+func (p *Palettizer) Values() []uint16 { return p.h.Values() }
 
 // Stats are those of the weights added, coded with the last Table. Importance
 // does not count.
-func (p *Palettizer) Stats() Stats { return p.h.stats }
+func (p *Palettizer) Stats() Stats {
+	s := p.h.Sums()
+	return Stats{Elements: s.Elements, Energy: s.Energy, Error: s.Error}
+}
 
 // Codes stores the index of the nearest entry of the last Table for weights that
 // have been added.
-func (p *Palettizer) Codes(dst []byte, w []uint16) { p.h.assign(dst, w) }
+func (p *Palettizer) Codes(dst []byte, w []uint16) { p.h.Assign(dst, w) }
 
 // Pack stores the same indices in bits bits each, as one stream with the first
 // in the lowest bits. The number of weights must be a multiple of 8.
-func (p *Palettizer) Pack(dst []byte, w []uint16, bits int) { p.h.pack(dst, w, bits) }
+func (p *Palettizer) Pack(dst []byte, w []uint16, bits int) { p.h.Pack(dst, w, bits) }

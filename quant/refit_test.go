@@ -3,6 +3,7 @@ package quant
 import (
 	"bytes"
 	"fmt"
+	"github.com/smelt-go/smelt/internal/bitpack"
 	"math"
 	"testing"
 
@@ -61,7 +62,7 @@ func TestRefitNeverWorse(t *testing.T) {
 				rt.Fatal(err)
 			}
 			codes := make([]byte, 32)
-			unpackCodes(codes, dst[0], bits)
+			bitpack.Unpack(codes, dst[0], bits)
 			for j := range w {
 				d := float64(w[j]) - float64(float32(float32(codes[j])*element(dst[1], 0, dt))+element(dst[2], 0, dt))
 				if imp != nil {
@@ -110,7 +111,7 @@ func TestPacking(t *testing.T) {
 		bits := rapid.IntRange(2, 8).Draw(rt, "bits")
 		codes := rapid.SliceOfN(rapid.ByteRange(0, byte(1<<bits-1)), 64, 64).Draw(rt, "codes")
 		dst := make([]byte, 8*bits)
-		packCodes(dst, codes, bits)
+		bitpack.Pack(dst, codes, bits)
 		for i, c := range codes {
 			for k := range bits {
 				at := i*bits + k
@@ -120,7 +121,7 @@ func TestPacking(t *testing.T) {
 			}
 		}
 		back := make([]byte, 64)
-		unpackCodes(back, dst, bits)
+		bitpack.Unpack(back, dst, bits)
 		if !bytes.Equal(back, codes) {
 			rt.Fatalf("unpacked %v, want %v", back, codes)
 		}

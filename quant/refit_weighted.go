@@ -1,6 +1,7 @@
 package quant
 
 import (
+	"github.com/smelt-go/smelt/internal/bitpack"
 	"math"
 
 	"github.com/smelt-go/smelt/internal/kernel"
@@ -57,7 +58,7 @@ func (a Affine) encodeWeighted(dst [][]byte, r Rows, st *Stats) {
 				}
 				putElement(dst[1], where, scale, r.DType)
 				putElement(dst[2], where, bias, r.DType)
-				packCodes(dst[0][where*n:], codes, a.Bits)
+				bitpack.Pack(dst[0][where*n:], codes, a.Bits)
 				st.Error += float64(kernel.AffineError(codes, w, scale, bias))
 				st.OutputError += e
 				st.OutputRTN += rtn

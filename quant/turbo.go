@@ -2,6 +2,7 @@ package quant
 
 import (
 	"fmt"
+	"github.com/smelt-go/smelt/internal/bitpack"
 	"math"
 
 	"github.com/smelt-go/smelt/checkpoint"
@@ -134,7 +135,7 @@ func (t Turbo) encodeMeasured(dst [][]byte, r Rows, m Method, st *Stats) error {
 				st.Error += float64(e * e)
 			}
 		}
-		packCodes(dst[0][row*cols*t.Bits/8:], codes, t.Bits)
+		bitpack.Pack(dst[0][row*cols*t.Bits/8:], codes, t.Bits)
 	}
 	return nil
 }
@@ -159,7 +160,7 @@ func (t Turbo) DecodeFloat32(dst []float32, src [][]byte, cols int) {
 		table[n+i], table[n-1-i] = l, -l
 	}
 	for row := 0; row*cols < len(dst); row++ {
-		unpackCodes(codes, src[0][row*cols*t.Bits/8:], t.Bits)
+		bitpack.Unpack(codes, src[0][row*cols*t.Bits/8:], t.Bits)
 		x := dst[row*cols:][:cols]
 		for g := range cols / group {
 			s := element(src[1], row*cols/group+g, checkpoint.F16)

@@ -2,6 +2,7 @@ package quant
 
 import (
 	"errors"
+	"github.com/smelt-go/smelt/internal/bitpack"
 	"math"
 
 	"github.com/smelt-go/smelt/internal/half"
@@ -315,7 +316,7 @@ func (b *turboBlock) finish(dst [][]byte, st *Stats) error {
 			}
 			putHalf(dst[1], i, s)
 		}
-		packCodes(dst[0][at*b.t.Bits/8:], codes[at:end], b.t.Bits)
+		bitpack.Pack(dst[0][at*b.t.Bits/8:], codes[at:end], b.t.Bits)
 	}
 	for i, v := range b.y {
 		e := float64(v - decoded[i])

@@ -1,4 +1,6 @@
-package quant
+// Package kmeans finds the optimal tables of k numbers for weights: exact k-means
+// in one dimension.
+package kmeans
 
 import (
 	"math"
@@ -33,7 +35,6 @@ type solver struct {
 	below  []int32   // a cheapest way of fewer than k steps
 	above  []int32   // of more
 	layers layers
-	passes int // of run, in the last solve
 }
 
 // node is a position between values.
@@ -71,7 +72,6 @@ func (s *solver) solve(k int) (centroids []float64, err float64) {
 	if k = min(k, n); k == 0 {
 		return nil, 0
 	}
-	s.passes = 0
 	if k == n {
 		s.path = s.path[:0]
 		for i := range n + 1 {
@@ -175,7 +175,6 @@ func (s *solver) guess(k int) float64 {
 
 // run finds the cheapest way at a price a step.
 func (s *solver) run(price float64) {
-	s.passes++
 	s.blocks(price)
 	s.path = s.path[:0]
 	for i := int32(len(s.x)); i > 0; i = s.node[i].from {

@@ -1,4 +1,4 @@
-package quant
+package kmeans
 
 import (
 	"cmp"
@@ -43,9 +43,9 @@ func bruteForce(x, w []float64, k int) float64 {
 }
 
 func TestKMeansIsOptimal(t *testing.T) {
-	h := new(histogram)
+	h := new(Histogram)
 	rapid.Check(t, func(rt *rapid.T) {
-		h.reset()
+		h.Reset()
 		n := rapid.IntRange(1, 40).Draw(rt, "n")
 		w := make([]uint16, n)
 		imp := make([]float32, n)
@@ -53,19 +53,19 @@ func TestKMeansIsOptimal(t *testing.T) {
 			w[i] = half.FromF32(rapid.Float32Range(-4, 4).Draw(rt, "x"))
 			imp[i] = rapid.Float32Range(0.1, 3).Draw(rt, "d")
 		}
-		h.add(w, imp)
+		h.Add(w, imp)
 		k := rapid.IntRange(1, 8).Draw(rt, "k")
-		c, got := h.fit(k)
-		xs := make([]float64, len(h.x))
-		ws := make([]float64, len(h.x))
+		c, got := h.Fit(k)
+		xs := make([]float64, len(h.solver.x))
+		ws := make([]float64, len(h.solver.x))
 		for i := range xs {
-			xs[i], ws[i] = h.x[i], h.node[i+1].w-h.node[i].w
+			xs[i], ws[i] = h.solver.x[i], h.solver.node[i+1].w-h.solver.node[i].w
 		}
 		want := bruteForce(xs, ws, len(c))
 		if math.Abs(got-want) > 1e-9*(1+want) {
 			rt.Fatalf("error %g with %d of %d values, want %g", got, k, len(xs), want)
 		}
-		// The centroids achieve what fit says.
+		// The centroids achieve what Fit says.
 		var e float64
 		for i, x := range xs {
 			d := math.Inf(1)
@@ -138,61 +138,4 @@ func TestSolverMatchesLayers(t *testing.T) {
 	if gaveUp == 0 {
 		t.Error("no case needed more than prices")
 	}
-}
-
-func TestPalettizer(t *testing.T) {
-	p := NewPalettizer()
-	w := make([]uint16, 0, 64)
-	for i := range 64 {
-		w = append(w, half.FromF32(float32(i%5)-2))
-	}
-	if err := p.Add(w, nil); err != nil {
-		t.Fatal(err)
-	}
-	table, err := p.Table(3)
-	if err != 0 {
-		t.Errorf("five values in eight entries have error %g", err)
-	}
-	codes := make([]byte, len(w))
-	p.Codes(codes, w)
-	for i, c := range codes {
-		if table[c] != w[i] {
-			t.Errorf("element %d is %#04x, table[%d] %#04x", i, w[i], c, table[c])
-		}
-	}
-	for _, v := range table[5:] {
-		if v != 0 {
-			t.Errorf("unused entries are %#04x", table[5:])
-		}
-	}
-	if err := p.Add([]uint16{0, 0x7e00}, nil); err == nil {
-		t.Error("a NaN was accepted")
-	}
-	p.Reset()
-	if err := p.Add([]uint16{0x3c00}, nil); err != nil {
-		t.Fatal(err)
-	}
-	if table, err := p.Table(1); table[0] != 0x3c00 || err != 0 {
-		t.Errorf("after Reset: %#04x, error %g", table, err)
-	}
-}
-
-func BenchmarkPalette4(b *testing.B) {
-	x, err := gaussianHalves(32 * 640)
-	if err != nil {
-		b.Fatal(err)
-	}
-	p := NewPalettizer()
-	codes := make([]byte, len(x))
-	b.SetBytes(int64(2 * len(x)))
-	for b.Loop() {
-		p.Reset()
-		if err := p.Add(x, nil); err != nil {
-			b.Fatal(err)
-		}
-		p.Table(4)
-		p.Codes(codes, x)
-	}
-	b.ReportMetric(float64(len(p.h.x)), "values")
-	b.ReportMetric(float64(p.h.passes), "passes")
 }

@@ -1,4 +1,4 @@
-package quant
+package bitpack
 
 import (
 	"bytes"
@@ -6,7 +6,7 @@ import (
 )
 
 // Workers write neighbouring rows at the same time.
-func TestPackCodesStaysInside(t *testing.T) {
+func TestPackStaysInside(t *testing.T) {
 	codes := make([]byte, 24)
 	for bits := 1; bits <= 8; bits++ {
 		for i := range codes {
@@ -14,12 +14,12 @@ func TestPackCodesStaysInside(t *testing.T) {
 		}
 		size := len(codes) / 8 * bits
 		dst := bytes.Repeat([]byte{0xa5}, size+16)
-		packCodes(dst, codes, bits)
+		Pack(dst, codes, bits)
 		if rest := dst[size:]; !bytes.Equal(rest, bytes.Repeat([]byte{0xa5}, len(rest))) {
 			t.Errorf("%d bits: what lies behind %d bytes became %x", bits, size, rest)
 		}
 		back := make([]byte, len(codes))
-		unpackCodes(back, dst[:size], bits)
+		Unpack(back, dst[:size], bits)
 		if !bytes.Equal(back, codes) {
 			t.Errorf("%d bits: %v, want %v", bits, back, codes)
 		}

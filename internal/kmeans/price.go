@@ -1,4 +1,4 @@
-package quant
+package kmeans
 
 import "math"
 

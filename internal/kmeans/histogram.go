@@ -1,28 +1,37 @@
-package quant
+package kmeans
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 
+	"github.com/smelt-go/smelt/internal/bitpack"
 	"github.com/smelt-go/smelt/internal/half"
 )
 
-// histogram counts fp16 weights by value: all that k-means in one dimension
+// Histogram counts fp16 weights by value: all that k-means in one dimension
 // needs to know of them. The zero value is empty. Values must be finite.
 //
 // Counters are indexed by slot: the bit pattern with its three lowest bits in
 // front. Those are zero in normal weights that were bfloat16 once, whose
 // counters then fit the first-level cache.
-type histogram struct {
+type Histogram struct {
 	count   [1 << 16]uint32
 	touched [1 << 10]bool // blocks of 64 counters that are in use
 	weight  []float64     // importance of the weights of a slot; empty while all have 1
 	order   []uint16      // patterns that occur, by ascending value; empty if unknown
 	extra   []uint16
-	code    [1 << 16]byte // by slot, from prepare
+	code    [1 << 16]byte // by slot, from Prepare
 
-	stats Stats // of the weights with the table that prepare got
-	solver
+	sums   Sums // of the weights with the table that Prepare got
+	solver solver
+}
+
+// Sums of a table's weights, all counted alike.
+type Sums struct {
+	Elements int64
+	Energy   float64 // Σx²
+	Error    float64 // Σ(x − nearest entry)²
 }
 
 func slot(b uint16) uint16   { return bits.RotateLeft16(b, 13) }
@@ -43,8 +52,8 @@ func unkey(k uint16) uint16 {
 	return ^k
 }
 
-// reset empties h.
-func (h *histogram) reset() {
+// Reset empties h.
+func (h *Histogram) Reset() {
 	for i, used := range h.touched {
 		if used {
 			clear(h.count[i<<6:][:64])
@@ -54,8 +63,8 @@ func (h *histogram) reset() {
 	h.weight, h.order = h.weight[:0], h.order[:0]
 }
 
-// add counts weights; importance is that of each, nil for 1.
-func (h *histogram) add(w []uint16, importance []float32) {
+// Add counts weights; importance is that of each, nil for 1.
+func (h *Histogram) Add(w []uint16, importance []float32) {
 	h.order = h.order[:0]
 	if importance == nil && len(h.weight) == 0 {
 		for _, b := range w {
@@ -85,8 +94,8 @@ func (h *histogram) add(w []uint16, importance []float32) {
 	}
 }
 
-// merge adds what another histogram has counted.
-func (h *histogram) merge(o *histogram) {
+// Merge adds what another Histogram has counted.
+func (h *Histogram) Merge(o *Histogram) {
 	h.order = h.order[:0]
 	for i, used := range o.touched {
 		if !used {
@@ -102,8 +111,8 @@ func (h *histogram) merge(o *histogram) {
 	}
 }
 
-// sorted lists the patterns that occur, by ascending value.
-func (h *histogram) sorted() []uint16 {
+// Values lists the patterns that occur, by ascending value.
+func (h *Histogram) Values() []uint16 {
 	if len(h.order) > 0 {
 		return h.order
 	}
@@ -158,7 +167,7 @@ func (h *histogram) sorted() []uint16 {
 }
 
 // of is the importance of a pattern.
-func (h *histogram) of(b uint16) float64 {
+func (h *Histogram) of(b uint16) float64 {
 	if len(h.weight) > 0 {
 		return h.weight[slot(b)]
 	}
@@ -166,31 +175,31 @@ func (h *histogram) of(b uint16) float64 {
 }
 
 // load hands distinct values and their importance to the solver.
-func (h *histogram) load() {
+func (h *Histogram) load() {
 	h.solver.reset()
-	for _, b := range h.sorted() {
+	for _, b := range h.Values() {
 		h.solver.push(float64(half.ToF32(b)), h.of(b))
 	}
 }
 
-// fit returns the k centroids, ascending, that minimise Σ weight·(x − nearest)²
+// Fit returns the k centroids, ascending, that minimise Σ weight·(x − nearest)²
 // over all tables of k numbers, and that minimum. There are fewer centroids if
 // there are fewer values.
-func (h *histogram) fit(k int) (centroids []float64, err float64) {
+func (h *Histogram) Fit(k int) (centroids []float64, err float64) {
 	h.load()
 	return h.solver.solve(k)
 }
 
-// prepare finds the code of the nearest entry of the table, an ascending list of
+// Prepare finds the code of the nearest entry of the table, an ascending list of
 // fp16 values, for every weight; of two equally near, that of the lower.
-func (h *histogram) prepare(table []uint16) (err float64) {
-	h.stats = Stats{}
+func (h *Histogram) Prepare(table []uint16) (err float64) {
+	h.sums = Sums{}
 	if len(table) == 0 {
 		table = []uint16{0}
 	}
 	c := 0
 	here := half.ToF32(table[0])
-	for _, b := range h.sorted() {
+	for _, b := range h.Values() {
 		x := half.ToF32(b)
 		for c+1 < len(table) {
 			next := half.ToF32(table[c+1])
@@ -201,24 +210,26 @@ func (h *histogram) prepare(table []uint16) (err float64) {
 		}
 		h.code[slot(b)] = byte(c)
 		d, n := float64(x)-float64(here), h.count[slot(b)]
-		h.stats.Elements += int64(n)
-		h.stats.Energy += float64(float64(n) * float64(float64(x)*float64(x)))
-		h.stats.Error += float64(float64(n) * float64(d*d))
+		h.sums.Elements += int64(n)
+		h.sums.Energy += float64(float64(n) * float64(float64(x)*float64(x)))
+		h.sums.Error += float64(float64(n) * float64(d*d))
 		err += float64(h.of(b) * float64(d*d))
 	}
 	return err
 }
 
-func (h *histogram) assign(dst []byte, w []uint16) {
+// Assign stores the code of every weight, which must have been added before
+// Prepare.
+func (h *Histogram) Assign(dst []byte, w []uint16) {
 	dst = dst[:len(w)]
 	for i, b := range w {
 		dst[i] = h.code[slot(b)]
 	}
 }
 
-// pack is assign with codes packed as one stream, the first in the lowest bits.
+// Pack is Assign with codes packed as one stream, the first in the lowest bits.
 // The number of weights must be a multiple of 8.
-func (h *histogram) pack(dst []byte, w []uint16, width int) {
+func (h *Histogram) Pack(dst []byte, w []uint16, width int) {
 	if width == 4 {
 		for len(w) >= 4 && len(dst) >= 2 {
 			a := uint(h.code[slot(w[0])]) | uint(h.code[slot(w[1])])<<4
@@ -231,8 +242,16 @@ func (h *histogram) pack(dst []byte, w []uint16, width int) {
 	var codes [1 << 10]byte
 	for len(w) > 0 {
 		n := min(len(w), len(codes))
-		h.assign(codes[:n], w[:n])
-		packCodes(dst, codes[:n], width)
+		h.Assign(codes[:n], w[:n])
+		bitpack.Pack(dst, codes[:n], width)
 		w, dst = w[n:], dst[n*width/8:]
 	}
 }
+
+// Code is what Assign stores for a weight.
+func (h *Histogram) Code(w uint16) byte { return h.code[slot(w)] }
+
+// Sums are those of the last Prepare.
+func (h *Histogram) Sums() Sums { return h.sums }
+
+func abs(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }

@@ -1,13 +1,12 @@
-package quant
+// Package bitpack packs codes as one little-endian bit stream: code i of b bits
+// takes bits [i·b, (i+1)·b). Eight codes fill b bytes.
+package bitpack
 
 import "encoding/binary"
 
-// Codes are packed as one little-endian bit stream a row: code i of b bits
-// takes bits [i·b, (i+1)·b). Eight codes fill b bytes.
-
-// packCodes packs codes, a multiple of 8, one in a byte, of the given width. What
+// Pack packs codes, a multiple of 8, one in a byte, of the given width. What
 // lies in dst behind them may be another worker's and is not touched.
-func packCodes(dst, codes []byte, bits int) {
+func Pack(dst, codes []byte, bits int) {
 	dst = dst[:len(codes)/8*bits]
 	if bits == 8 {
 		copy(dst, codes)
@@ -30,8 +29,8 @@ func packCodes(dst, codes []byte, bits int) {
 	}
 }
 
-// unpackCodes is the inverse of packCodes.
-func unpackCodes(codes, src []byte, bits int) {
+// Unpack is the inverse of Pack.
+func Unpack(codes, src []byte, bits int) {
 	if bits == 8 {
 		copy(codes, src)
 		return
