@@ -280,12 +280,16 @@ func SourceNames() []string { return []string{"lookup", "suffix"} }
 // Arm opens a drafter: lookup, suffix, a directory, or several of them joined
 // by +, of which the longest proposal is taken.
 func (w *Workshop) Arm(ctx context.Context, spec string) (*Arm, error) {
-	arm := &Arm{Name: spec}
 	var sources []Source
 	parts := strings.Split(spec, "+")
 	if _, err := os.Stat(spec); err == nil {
 		parts = []string{spec}
 	}
+	var names []string
+	for _, p := range parts {
+		names = append(names, filepath.Base(filepath.Clean(p)))
+	}
+	arm := &Arm{Name: strings.Join(names, "+")}
 	var needs drafter.Needs
 	var open []func(*BundleTarget) (Source, error)
 	for _, p := range parts {

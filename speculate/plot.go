@@ -142,6 +142,10 @@ func series(p *plot.Plot, name string, i int, xy plotter.XYs, bars []Interval) e
 	line.Color, points.Color = c, c
 	line.Width = vg.Points(1.5)
 	points.Shape = draw.CircleGlyph{}
+	if round := i / len(palette); round > 0 { // the same colours again
+		line.Dashes = []vg.Length{vg.Points(float64(6 / round)), vg.Points(2)}
+		points.Shape = draw.PyramidGlyph{}
+	}
 	p.Add(line, points)
 	if bars != nil {
 		e, err := plotter.NewYErrorBars(errorBars{xy, bars})

@@ -213,6 +213,15 @@ func (s *session) trials(ctx context.Context, w *speculate.Workshop, f *acceptFl
 		}
 		arms = append(arms, arm)
 	}
+	seen := map[string]int{}
+	for _, a := range arms {
+		seen[a.Name]++
+	}
+	for i, spec := range append([]string{f.a}, f.b...) {
+		if seen[arms[i].Name] > 1 {
+			arms[i].Name = spec // two directories of one name
+		}
+	}
 	trials, err = speculate.Compare(ctx, arms, prompts, f.compare)
 	return trials, w.Converted(), err
 }
