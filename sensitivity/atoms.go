@@ -81,23 +81,39 @@ func reduce(logits []float32, row int, seed uint64) atoms {
 }
 
 // kl is the divergence from the reference of logits at the atoms.
-//
-// With d = z − z_ref it is ln Σw·e^d − Σw·d, which is that of the distributions
-// restricted to the atoms; by Jensen's inequality it is not negative.
 func (a *atoms) kl(z []float32) float64 {
-	peak, mean := math.Inf(-1), 0.0
+	kl, _, _ := divergence(a.weight, a.logit, z)
+	return kl
+}
+
+// divergence of logits from those of a reference with probabilities weight, which
+// sum to 1.
+//
+// With d = z − ref it is ln Σw·e^d − Σw·d, which is that of the distributions
+// restricted to the atoms; by Jensen's inequality it is not negative. peak is the
+// largest d and sum is Σw·e^(d−peak).
+func divergence(weight []float64, ref, z []float32) (kl, peak, sum float64) {
+	peak = math.Inf(-1)
+	var mean float64
 	for i, v := range z {
-		d := float64(v) - float64(a.logit[i])
-		peak = max(peak, d)
-		mean += float64(a.weight[i] * d)
+		if w := weight[i]; w > 0 {
+			d := float64(v) - float64(ref[i])
+			peak = max(peak, d)
+			mean += float64(w * d)
+		}
 	}
-	// The sum of e^x − 1 keeps what matters where d is small.
-	var sum float64
+	var less float64 // sum − 1, exact where d is small
 	for i, v := range z {
-		d := float64(v) - float64(a.logit[i])
-		sum += float64(a.weight[i] * math.Expm1(d-peak))
+		if w := weight[i]; w > 0 {
+			d := float64(v) - float64(ref[i]) - peak
+			sum += float64(w * math.Exp(d))
+			less += float64(w * math.Expm1(d))
+		}
 	}
-	return max(0, math.Log1p(sum)+(peak-mean))
+	if kl = math.Log(sum); less > -0.5 {
+		kl = math.Log1p(less)
+	}
+	return max(0, kl+(peak-mean)), peak, sum
 }
 
 // head computes logits at atoms.

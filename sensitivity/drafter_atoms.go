@@ -26,26 +26,7 @@ type draftAtoms struct {
 // compare is the divergence from the drafter as it is of logits z at the atoms,
 // and Σ min(p, q) of them.
 func (a *draftAtoms) compare(z []float32) (kl, kept float64) {
-	peak, mean := math.Inf(-1), 0.0
-	for i, v := range z {
-		if w := a.weight[i]; w > 0 {
-			d := float64(v) - float64(a.logit[i])
-			peak = max(peak, d)
-			mean += float64(w * d)
-		}
-	}
-	var sum, less float64 // Σ w·e^(d−peak), and the same less 1, exact where d is small
-	for i, v := range z {
-		if w := a.weight[i]; w > 0 {
-			d := float64(v) - float64(a.logit[i]) - peak
-			sum += float64(w * math.Exp(d))
-			less += float64(w * math.Expm1(d))
-		}
-	}
-	if kl = math.Log(sum); less > -0.5 {
-		kl = math.Log1p(less)
-	}
-	kl = max(0, kl+(peak-mean))
+	kl, peak, sum := divergence(a.weight, a.logit, z)
 	for i, v := range z {
 		q := float64(a.weight[i]*math.Exp(float64(v)-float64(a.logit[i])-peak)) / sum
 		kept += min(q, a.target[i])

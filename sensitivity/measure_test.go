@@ -372,3 +372,22 @@ func TestParseRefuses(t *testing.T) {
 		t.Errorf("another checkpoint: %v", err)
 	}
 }
+
+// The divergence has digits where logits hardly move, and is a number where all
+// that is likely moves far down.
+func TestDivergence(t *testing.T) {
+	for _, c := range []struct {
+		weight   []float64
+		ref, z   []float32
+		want     float64
+		relative float64
+	}{
+		{[]float64{0.5, 0.5}, []float32{0, 0}, []float32{1. / 1024, 0}, 1. / (8 * 1024 * 1024), 1e-6}, // d²·w·(1−w)/2
+		{[]float64{1 - 1e-12, 1e-12}, []float32{30, 0}, []float32{-90, 90}, 210 - 12*math.Ln10, 1e-9},
+		{[]float64{1, 0}, []float32{0, 0}, []float32{-5, 1000}, 0, 0},
+	} {
+		if kl, _, _ := divergence(c.weight, c.ref, c.z); !(math.Abs(kl-c.want) <= c.relative*c.want) {
+			t.Errorf("%v → %v with %v: %g, want %g", c.ref, c.z, c.weight, kl, c.want)
+		}
+	}
+}
