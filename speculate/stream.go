@@ -181,8 +181,11 @@ func NewDrift(serial *Stream, output []int32) Drift {
 	return d
 }
 
-// FP16Ties are four steps of fp16: what rounding can turn round.
-const FP16Ties = 4.0 / 1024
+// How near a tie is, as a share of the logit, that arithmetic can turn round.
+const (
+	FP16Ties = 4.0 / 1024       // four steps of fp16
+	FP32Ties = 32.0 / (1 << 23) // 32 steps of float32: functions of other lengths add in another order
+)
 
 // Tie reports whether texts part at a token that was preferred by no more than
 // this share of its logit: by what rounding can turn round.

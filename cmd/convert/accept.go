@@ -55,9 +55,9 @@ Checkpoints are converted on the way; their speed is then that of the bytes that
 a round reads, as it is with --speed bytes.
 
 The output is compared with serial decoding's token by token: a difference is an
-error; with --arithmetic typed near ties that rounding turned round are reported
-instead. --margin accepts what the target likes nearly as well, which is lossy and
-says so.
+error. Ties that the order of sums can turn round (with --arithmetic typed, near
+ties that rounding can) are reported instead. --margin accepts what the target
+likes nearly as well, which is lossy and says so.
 
 --import judges an A/B that another runtime recorded, by the same rules.
 
@@ -163,6 +163,7 @@ func (s *session) accept(cmd *cobra.Command, f *acceptFlags) (*speculate.Result,
 	}
 	w := &speculate.Workshop{Gamma: f.compare.Gamma, Context: f.context, Mode: arithmetic, Cross: f.cross, Reading: f.reading}
 	defer w.Close()
+	f.compare.Ties = speculate.FP32Ties
 	if arithmetic == runtime.Typed {
 		f.compare.Ties = speculate.FP16Ties
 	}
