@@ -49,6 +49,39 @@ func TestPalettesNotWorse(t *testing.T) {
 	t.Logf("%d weights, %d better", count, better)
 }
 
+// TestIntegersEqual compares two bundles of integer weights, smelt's and
+// coremltools': they decode to the same numbers. SMELT_INTEGERS has the
+// directories THEIRS:OURS.
+func TestIntegersEqual(t *testing.T) {
+	dirs := strings.Split(os.Getenv("SMELT_INTEGERS"), ":")
+	if len(dirs) != 2 {
+		t.Skip("SMELT_INTEGERS is not THEIRS:OURS")
+	}
+	files, err := filepath.Glob(filepath.Join(dirs[0], "*.mlpackage"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s has no packages, %v", dirs[0], err)
+	}
+	count := 0
+	for _, file := range files {
+		ours := decodeWeights(t, filepath.Join(dirs[1], filepath.Base(file)))
+		for name, a := range decodeWeights(t, file) {
+			b := ours[name]
+			if b == nil || b.Len() != a.Len() {
+				t.Errorf("%s: %s is not in both, or of another size", filepath.Base(file), name)
+				continue
+			}
+			count++
+			if e := squaredError(a, b); e != 0 {
+				t.Errorf("%s: %s: squared difference %g", filepath.Base(file), name, e)
+			}
+		}
+	}
+	if count == 0 {
+		t.Error("no weight was compared")
+	}
+	t.Logf("%d weights", count)
+}
+
 // decodeWeights are the weights of linear ops of a package's first function, by
 // the name of the op.
 func decodeWeights(t *testing.T, path string) map[string]*decompress.Tensor {

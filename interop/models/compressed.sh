@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Compresses a real model and holds the result against the peers':
-#   - no 4-bit palette has a larger error than coremltools' of the same weight;
+#   - no 4-bit palette has a larger error than coremltools' of the same weight, and
+#     integers decode to the same numbers;
 #   - all affine and floating-point formats have the bits of mx.quantize, in every
 #     tensor;
 #   - mlx-lm runs the quantized directory and says what our decoder says.
@@ -19,6 +20,11 @@ one=(--functions decode --context 256 --chunks 2 --no-sync --force)
 "$work/smelt" convert "$model" -o "$work/ours" "${one[@]}" --quantize coreml-lut4-g32
 "$python" bench/compress.py "$work/plain" "$work/theirs" lut4
 SMELT_PALETTES=$work/plain:$work/theirs:$work/ours go test -count=1 -v -run '^TestPalettesNotWorse$' ./interop
+for how in int8:coreml-w8 int4:coreml-int4-b32; do
+  "$work/smelt" convert "$model" -o "$work/ours" "${one[@]}" --quantize "${how#*:}"
+  "$python" bench/compress.py "$work/plain" "$work/theirs" "${how%:*}"
+  SMELT_INTEGERS=$work/theirs:$work/ours go test -count=1 -v -run '^TestIntegersEqual$' ./interop
+done
 rm -rf "$work/plain" "$work/ours" "$work/theirs"
 
 "$python" interop/models/exact.py "$work/smelt" "$model" "$work"
