@@ -23,11 +23,20 @@ func NewHessian(cols int, diagonal bool) *Hessian {
 	return h
 }
 
-// Importance is the diagonal in float32, what quant.Options.Importance takes.
+// quiet is added to the importance of every column, as a share of their mean: one
+// that is quiet on this text need not be on others.
+const quiet = 0.1
+
+// Importance is the damped diagonal in float32, what quant.Options.Importance takes.
 func (h *Hessian) Importance() []float32 {
+	var mean float64
+	for _, d := range h.Diagonal {
+		mean += d
+	}
+	mean /= float64(h.Cols)
 	out := make([]float32, h.Cols)
 	for i, d := range h.Diagonal {
-		out[i] = float32(d)
+		out[i] = float32(d + float64(quiet*mean))
 	}
 	return out
 }

@@ -3,12 +3,12 @@ package quant
 import (
 	"encoding/binary"
 	"fmt"
-	"github.com/smelt-go/smelt/internal/bitpack"
 	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 
+	"github.com/smelt-go/smelt/internal/bitpack"
 	"github.com/smelt-go/smelt/internal/half"
 	"github.com/smelt-go/smelt/internal/kernel"
 )

@@ -2,9 +2,9 @@ package quant
 
 import (
 	"errors"
-	"github.com/smelt-go/smelt/internal/bitpack"
 
 	"github.com/smelt-go/smelt/checkpoint"
+	"github.com/smelt-go/smelt/internal/bitpack"
 	"github.com/smelt-go/smelt/internal/kernel"
 )
 
@@ -187,7 +187,7 @@ func (g *groupFitter) fit(c *Columns, at int) {
 	g.store(&rtn)
 	g.best = rtn
 	kernel.FeedbackRound(g.codes, g.errs, &g.loss, t, ldt, n, c.Feedback, c.Stride, g.d, &g.best, g.top)
-	p := g.clipped(t, ldt, &rtn, 5, 3)
+	p := g.clipped(t, ldt, &rtn, 5, 3).best
 	g.try(c, t, &p)
 	for _, f := range [...]float32{0.82, 0.88, 0.94, 1.06, 1.12} {
 		p = g.best

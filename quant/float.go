@@ -2,11 +2,11 @@ package quant
 
 import (
 	"fmt"
-	"github.com/smelt-go/smelt/internal/bitpack"
 	"math"
 	"sync"
 
 	"github.com/smelt-go/smelt/checkpoint"
+	"github.com/smelt-go/smelt/internal/bitpack"
 	"github.com/smelt-go/smelt/internal/half"
 )
 

@@ -2,10 +2,10 @@ package quant
 
 import (
 	"errors"
-	"github.com/smelt-go/smelt/internal/bitpack"
 	"math"
 
 	"github.com/smelt-go/smelt/checkpoint"
+	"github.com/smelt-go/smelt/internal/bitpack"
 )
 
 // encodeMeasured codes rows and adds up Error, and what error feedback knows more.

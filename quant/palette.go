@@ -2,12 +2,12 @@ package quant
 
 import (
 	"fmt"
-	"github.com/smelt-go/smelt/internal/kmeans"
 	"math"
 	"slices"
 
 	"github.com/smelt-go/smelt/internal/half"
 	"github.com/smelt-go/smelt/internal/kernel"
+	"github.com/smelt-go/smelt/internal/kmeans"
 )
 
 // Palette is Core ML's lookup table format, constexpr_lut_to_dense: a weight is

@@ -3,13 +3,13 @@ package quant
 import (
 	"bytes"
 	"fmt"
-	"github.com/smelt-go/smelt/internal/bitpack"
 	"math"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/smelt-go/smelt/checkpoint"
+	"github.com/smelt-go/smelt/internal/bitpack"
 )
 
 // On normal weights refit takes at least so much off the error of the peers'

@@ -1,9 +1,9 @@
 package quant
 
 import (
-	"github.com/smelt-go/smelt/internal/bitpack"
 	"math"
 
+	"github.com/smelt-go/smelt/internal/bitpack"
 	"github.com/smelt-go/smelt/internal/kernel"
 )
 
@@ -37,7 +37,11 @@ func (a Affine) encodeWeighted(dst [][]byte, r Rows, st *Stats) {
 			}
 			g.ranges(t, lanes)
 			g.store(&start)
-			p := g.clipped(t, lanes, &start, 6, 6)
+			s := g.clipped(t, lanes, &start, 6, 6)
+			for range 2 {
+				s.around(6)
+			}
+			p := &s.best
 			for i := range count {
 				where := (at+i)*groups + group
 				w := r.W[where*a.Group:][:a.Group]
@@ -102,12 +106,14 @@ func weightedEnergy(w, d []float32) float64 {
 	return sum[0] + sum[1] + sum[2] + sum[3]
 }
 
+// clipSteps are the steps in which ranges are clipped, by bits, as a share of the
+// range.
+var clipSteps = [...]float32{2: 0.08, 3: 0.06, 4: 0.04, 5: 0.025, 6: 0.015, 8: 0.006}
+
 // clipped searches ranges clipped at up to count−1 steps at either end by the error
 // weighted with d, without feedback; then least squares and coding alternate.
-// Among scales next to the solution each has the bias that is best for it.
-func (g *groupFitter) clipped(t []float32, ldt int, start *kernel.FeedbackParams, count, turns int) kernel.FeedbackParams {
-	step := [...]float32{2: 0.08, 3: 0.06, 4: 0.04, 5: 0.025, 6: 0.015, 8: 0.006}[g.a.Bits]
-	s := laneSearch{g: g, t: t, ldt: ldt}
+func (g *groupFitter) clipped(t []float32, ldt int, start *kernel.FeedbackParams, count, turns int) laneSearch {
+	s := laneSearch{g: g, t: t, ldt: ldt, step: clipSteps[g.a.Bits]}
 	for i := range s.err {
 		s.err[i] = float32(math.Inf(1))
 	}
@@ -117,22 +123,16 @@ func (g *groupFitter) clipped(t []float32, ldt int, start *kernel.FeedbackParams
 		for j := range count {
 			for r := range lanes {
 				span := g.hi[r] - g.lo[r]
-				lo := g.lo[r] + float32(float32(i)*step*span)
-				hi := g.hi[r] - float32(float32(j)*step*span)
+				lo := g.lo[r] + float32(float32(i)*s.step*span)
+				hi := g.hi[r] - float32(float32(j)*s.step*span)
 				p.Scale[r], p.Bias[r] = (hi-lo)/float32(g.top), lo
 			}
 			g.store(&p)
 			s.measure(&p)
 		}
 	}
-	for range turns {
-		s.solve(&p)
-		g.store(&p)
-		if !s.measure(&p) {
-			break
-		}
-	}
-	return s.best
+	s.descend(turns)
+	return s
 }
 
 // laneSearch keeps the best parameters of 32 rows.
@@ -140,6 +140,7 @@ type laneSearch struct {
 	g    *groupFitter
 	t    []float32
 	ldt  int
+	step float32 // of ranges, as a share
 	best kernel.FeedbackParams
 	err  [lanes]float32
 	sums kernel.LaneSums // of the codes of best
@@ -163,6 +164,43 @@ func (s *laneSearch) measure(p *kernel.FeedbackParams) bool {
 		}
 	}
 	return any
+}
+
+// around tries ranges whose ends are a third of the last step, or two, off those of
+// the best.
+func (s *laneSearch) around(turns int) {
+	s.step /= 3
+	from := s.best
+	top := float32(s.g.top)
+	var p kernel.FeedbackParams
+	for i := -2; i <= 2; i++ {
+		for j := -2; j <= 2; j++ {
+			if i == 0 && j == 0 {
+				continue
+			}
+			for r := range lanes {
+				span := float32(from.Scale[r] * top)
+				lo := from.Bias[r] + float32(float32(i)*s.step*span)
+				hi := from.Bias[r] + span + float32(float32(j)*s.step*span)
+				p.Scale[r], p.Bias[r] = (hi-lo)/top, lo
+			}
+			s.g.store(&p)
+			s.measure(&p)
+		}
+	}
+	s.descend(turns)
+}
+
+// descend alternates least squares and coding while that helps, turns times at most.
+func (s *laneSearch) descend(turns int) {
+	var p kernel.FeedbackParams
+	for range turns {
+		s.solve(&p)
+		s.g.store(&p)
+		if !s.measure(&p) {
+			break
+		}
+	}
 }
 
 // solve is least squares for the codes of best.

@@ -2,10 +2,10 @@ package quant
 
 import (
 	"fmt"
-	"github.com/smelt-go/smelt/internal/bitpack"
 	"math"
 
 	"github.com/smelt-go/smelt/checkpoint"
+	"github.com/smelt-go/smelt/internal/bitpack"
 	"github.com/smelt-go/smelt/internal/half"
 )
 

@@ -2,9 +2,9 @@ package quant
 
 import (
 	"errors"
-	"github.com/smelt-go/smelt/internal/bitpack"
 	"math"
 
+	"github.com/smelt-go/smelt/internal/bitpack"
 	"github.com/smelt-go/smelt/internal/half"
 	"github.com/smelt-go/smelt/internal/kernel"
 )
