@@ -13,8 +13,9 @@ type weight struct {
 }
 
 // tileElements is about how many elements of a weight are decoded at once: they
-// stay in the cache while all tokens are multiplied with them.
-const tileElements = 1 << 17
+// stay in the cache while all tokens are multiplied with them, which come from
+// memory once a tile.
+const tileElements = 1 << 19
 
 // stream decodes weights of like shapes, a run of rows of each at a time, and calls
 // f with the runs, which begin at row first, for all of so many tokens, on all
