@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"image/color"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -24,7 +25,6 @@ func (r *Result) Plot() ([]byte, error) {
 	p.Title.Text = fmt.Sprintf("accepted drafts by position (%s)", r.Mode)
 	p.X.Label.Text, p.Y.Label.Text = "draft position", "accepted"
 	p.Y.Min, p.Y.Max, p.X.Min = 0, 1, 0.5
-	p.Legend.Top = true
 	slots := 0
 	for i, a := range r.Arms {
 		var xy plotter.XYs
@@ -111,13 +111,27 @@ func PlotCurves(title, x, y string, curves []Curve, level float64) ([]byte, erro
 		p.Add(l)
 		p.Legend.Add("original", l)
 	}
-	p.Legend.Top = false
+	p.X.Tick.Marker = short{}
+	p.Y.Tick.Marker = short{}
 	return svg(p)
 }
 
 func whole(n int) (ticks []plot.Tick) {
 	for k := 1; k <= n; k++ {
 		ticks = append(ticks, plot.Tick{Value: float64(k), Label: fmt.Sprint(k)})
+	}
+	return ticks
+}
+
+// short are the usual ticks with labels of as few digits as they need.
+type short struct{}
+
+func (short) Ticks(lo, hi float64) []plot.Tick {
+	ticks := plot.DefaultTicks{}.Ticks(lo, hi)
+	for i, t := range ticks {
+		if t.Label != "" {
+			ticks[i].Label = strconv.FormatFloat(t.Value, 'g', 4, 64)
+		}
 	}
 	return ticks
 }
@@ -159,9 +173,18 @@ func series(p *plot.Plot, name string, i int, xy plotter.XYs, bars []Interval) e
 	return nil
 }
 
+// svg draws p with its legend beside it, where no curve is, and where text is free
+// to be wider than it was measured: viewers take fonts that they have.
 func svg(p *plot.Plot) ([]byte, error) {
-	c := vgsvg.New(15*vg.Centimeter, 9*vg.Centimeter)
-	p.Draw(draw.New(c))
+	const width, height = 15 * vg.Centimeter, 9 * vg.Centimeter
+	legend := p.Legend
+	p.Legend = plot.NewLegend()
+	legend.Left, legend.Top, legend.Padding = true, true, vg.Millimeter
+	beside := legend.Rectangle(draw.New(vgsvg.New(width, height))).Size().X*5/4 + vg.Centimeter
+	c := vgsvg.New(width+beside, height)
+	all := draw.New(c)
+	p.Draw(draw.Crop(all, vg.Millimeter, -beside, vg.Millimeter, -vg.Millimeter))
+	legend.Draw(draw.Crop(all, width+vg.Centimeter/2, 0, 0, -vg.Centimeter/2))
 	var b bytes.Buffer
 	if _, err := c.WriteTo(&b); err != nil {
 		return nil, fmt.Errorf("speculate: plot: %w", err)
