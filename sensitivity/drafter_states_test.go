@@ -74,12 +74,12 @@ func TestDrafterReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := lost.Problem(ProblemOptions{Count: Reads, Allow: func(f quant.Format) bool { return f.Codec == "affine" }, Denoise: true})
+	_, err = lost.Problem(ProblemOptions{Count: Reads, Allow: func(f quant.Format) bool { return f.Codec == "affine" }, Denoise: true})
 	if err == nil {
 		// markov_w2 has 16 columns: no group of affine divides it.
 		t.Fatal("a tensor without a candidate was accepted")
 	}
-	p, err = m.Problem(ProblemOptions{Count: Reads, Denoise: true})
+	p, err := m.Problem(ProblemOptions{Count: Reads, Denoise: true})
 	if err != nil {
 		t.Fatal(err)
 	}
