@@ -108,7 +108,7 @@ func sizesBeside(t checkpoint.Tensor, n int) (float64, error) {
 		for i := range n {
 			sum := 0.0
 			for _, v := range row[i*width : (i+1)*width] {
-				sum += float64(v) * float64(v)
+				sum += float64(float64(v) * float64(v))
 			}
 			lo, hi = min(lo, sum), max(hi, sum)
 		}

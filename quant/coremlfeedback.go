@@ -150,7 +150,7 @@ func (e *formEncoder) fitTable(pal *Palettizer, x, scale []float32) (best, rtn [
 	}
 	sum := func(decoded []float32) (s float64) {
 		for r, l := range f.losses(x, decoded) {
-			s += float64(scale[r]) * float64(scale[r]) * l
+			s += float64(float64(scale[r]) * float64(scale[r]) * l)
 		}
 		return s
 	}
@@ -219,17 +219,17 @@ func (p *paletteEncoder) final(first, rows int, near, rtn *entries, plain bool, 
 	energy, mine := f.losses(x, nil), f.losses(x, decoded)
 	for r, k := range scale {
 		k2 := float64(k) * float64(k)
-		s.OutputRTN += k2 * losses[r]
-		s.OutputError += k2 * mine[r]
-		s.OutputEnergy += k2 * energy[r]
+		s.OutputRTN += float64(k2 * losses[r])
+		s.OutputError += float64(k2 * mine[r])
+		s.OutputEnergy += float64(k2 * energy[r])
 		for i := r * p.Cols; i < (r+1)*p.Cols; i++ {
 			v := half.ToF32(w[i])
 			y := decoded[i]
 			if p.scales != nil {
 				y = h(k * y)
 			}
-			s.Energy += float64(v) * float64(v)
-			s.Error += float64(v-y) * float64(v-y)
+			s.Energy += float64(float64(v) * float64(v))
+			s.Error += float64(float64(v-y) * float64(v-y))
 		}
 	}
 	s.Elements += int64(len(w))

@@ -168,7 +168,7 @@ func (g *groupFitter) prepare(c *Columns) {
 		g.ones[j] = s
 		g.d1[j] = float32(g.d[j] * s)
 		g.dSum += g.d[j]
-		g.s11 += float64(g.d1[j]) * float64(s)
+		g.s11 += float64(float64(g.d1[j]) * float64(s))
 	}
 }
 
@@ -256,7 +256,7 @@ func (g *groupFitter) ranges(t []float32, ldt int) {
 		}
 	}
 	for i := range lanes {
-		g.center[i] = g.lo[i]/2 + g.hi[i]/2
+		g.center[i] = float32(g.lo[i]/2) + float32(g.hi[i]/2)
 	}
 	g.wMean, g.ww = [lanes]float32{}, [lanes]float32{}
 	for j, d := range g.d {
@@ -325,12 +325,12 @@ func (g *groupFitter) solve(c *Columns, n int) (p kernel.FeedbackParams, changed
 	kernel.MulNN(qt[:], lanes, g.d, n, 1, g.z, lanes, n, lanes)
 	p = g.best
 	for i := range lanes {
-		det := g.s11*float64(qq[i]) - float64(q[i])*float64(q[i])
+		det := float64(g.s11*float64(qq[i])) - float64(float64(q[i])*float64(q[i]))
 		if !(det > 1e-6*g.s11*float64(qq[i])) {
 			continue
 		}
-		s := round(float32((g.s11*float64(qt[i])-float64(q[i])*float64(t[i]))/det), g.dt)
-		b := float32((float64(t[i])-float64(s)*float64(q[i]))/g.s11 - float64(s)*float64(mid))
+		s := round(float32((float64(g.s11*float64(qt[i]))-float64(float64(q[i])*float64(t[i])))/det), g.dt)
+		b := float32((float64(t[i])-float64(float64(s)*float64(q[i])))/g.s11 - float64(float64(s)*float64(mid)))
 		if s != p.Scale[i] || round(b, g.dt) != p.Bias[i] {
 			p.Scale[i], p.Bias[i], changed = s, b, true
 		}

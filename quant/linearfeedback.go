@@ -108,8 +108,8 @@ func (b *linearBlock) code(w []uint16, s *Stats) error {
 		s.OutputRTN += theirs[r]
 		for i, y := range row {
 			v := x[r*b.cols+i]
-			s.Energy += float64(v) * float64(v)
-			s.Error += float64(v-y) * float64(v-y)
+			s.Energy += float64(float64(v) * float64(v))
+			s.Error += float64(float64(v-y) * float64(v-y))
 		}
 	}
 	s.Elements += int64(len(x))
@@ -159,10 +159,10 @@ func (l Linear) weighted(x, d []float32) linearParams {
 			if d != nil {
 				w = float64(d[i])
 			}
-			err := float64(v) - q*float64(p.scale)
-			e += w * err * err
-			qq += w * q * q
-			qx += w * q * float64(v)
+			err := float64(v) - float64(q*float64(p.scale))
+			e += float64(w * err * err)
+			qq += float64(w * q * q)
+			qx += float64(w * q * float64(v))
 		}
 		if e < least {
 			best, least = p, e
@@ -175,7 +175,7 @@ func (l Linear) weighted(x, d []float32) linearParams {
 		width = 0.1 / steps
 	}
 	for i := range steps {
-		keep := 1 - width*float32(i)
+		keep := 1 - float32(width*float32(i))
 		p := l.params(h(a*keep), h(b*keep))
 		if !(p.scale > 0) || math.IsInf(float64(p.scale), 0) {
 			continue
@@ -242,7 +242,7 @@ func (b *linearBlock) feed(c *Columns, t []float32, p linearParams, q []int) (co
 		q[j] = b.l.nearest(v, p)
 		y := p.decode(q[j])
 		errs[j] = t[j] - y
-		cost += float64(c.Pivots[j]) * float64(v-y) * float64(v-y)
+		cost += float64(float64(c.Pivots[j]) * float64(v-y) * float64(v-y))
 	}
 	return cost
 }

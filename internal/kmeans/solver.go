@@ -5,6 +5,8 @@ package kmeans
 import (
 	"math"
 	"slices"
+
+	"github.com/smelt-go/smelt/internal/elementary"
 )
 
 // solver finds optimal tables for sorted numbers with weights.
@@ -154,7 +156,7 @@ func (s *solver) guess(k int) float64 {
 	last := 0.0
 	flush := func() {
 		if w > 0 {
-			sum += math.Cbrt(w * float64((last-first)*(last-first)))
+			sum += elementary.Pow(w*float64((last-first)*(last-first)), 1.0/3)
 		}
 	}
 	for i, x := range s.x {

@@ -2,10 +2,10 @@ package reference
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/smelt-go/smelt/drafter"
+	"github.com/smelt-go/smelt/internal/elementary"
 )
 
 // dspark is a block drafter of Gemma 4's full layers whose values are their
@@ -229,7 +229,7 @@ func (s *dsparkSession) run(next int32, n, slots int, tap Tap) (drafter.Draft, e
 			if sh.err == nil {
 				sh.err = sh.weights.read("confidence_head.proj.bias", bias, 0)
 			}
-			out.Confidence = append(out.Confidence, float32(1/(1+math.Exp(-float64(z+bias[0])))))
+			out.Confidence = append(out.Confidence, float32(1/(1+elementary.Exp(-float64(z+bias[0])))))
 		}
 		next = first(logits)
 		out.Tokens, out.Logits = append(out.Tokens, next), append(out.Logits, logits)
