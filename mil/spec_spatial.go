@@ -1,6 +1,9 @@
 package mil
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Operators on images [n, C, H, W] that exchange space with channels or batch.
 
@@ -86,6 +89,9 @@ func inferSpaceToBatch(c *Infer) ([]Type, error) {
 	b, p, err := c.blocks("paddings")
 	if err != nil {
 		return nil, err
+	}
+	if slices.Min(p) < 0 {
+		return nil, fmt.Errorf("paddings are %v, want none below 0", p)
 	}
 	h, w := addDim(x.Shape[2], p[0]+p[1]), addDim(x.Shape[3], p[2]+p[3])
 	if h != Unknown && h%b[0] != 0 || w != Unknown && w%b[1] != 0 {
