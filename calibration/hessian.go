@@ -3,6 +3,7 @@ package calibration
 import (
 	"github.com/smelt-go/smelt/decoder"
 	"github.com/smelt-go/smelt/internal/kernel"
+	"github.com/smelt-go/smelt/internal/parallel"
 )
 
 // Hessian is Σ x·xᵀ over inputs x of a module.
@@ -64,7 +65,7 @@ func (h *Hessian) Add(x decoder.Matrix) {
 
 func (h *Hessian) addDiagonal(x decoder.Matrix) {
 	const grain = 32
-	parallel((h.Cols+grain-1)/grain, func(b int) {
+	parallel.Ranges((h.Cols+grain-1)/grain, 1, func(b, _ int) {
 		at := b * grain
 		n := min(grain, h.Cols-at)
 		var sum [grain]float32
@@ -101,7 +102,7 @@ func (d *drifted) product(w []float32, cols int, alone bool) []float32 {
 	}
 	y := make([]float32, len(w))
 	const grain = 48
-	parallel((rows+grain-1)/grain, func(b int) {
+	parallel.Ranges((rows+grain-1)/grain, 1, func(b, _ int) {
 		lo, hi := b*grain, min((b+1)*grain, rows)
 		kernel.MulF32(y[lo*cols:], cols, w[lo*cols:], cols, hi-lo, d.sum, cols, cols, cols)
 	})
@@ -126,7 +127,7 @@ func (d *drifted) outer(a decoder.Matrix, less *decoder.Matrix, cols int) []floa
 func (d *drifted) through(w []float32, rows, cols int) []float32 {
 	out := decoder.NewMatrix(d.x.Rows, rows)
 	const grain = 256
-	parallel((out.Rows+grain-1)/grain, func(b int) {
+	parallel.Ranges((out.Rows+grain-1)/grain, 1, func(b, _ int) {
 		lo, hi := b*grain, min((b+1)*grain, out.Rows)
 		e := make([]float32, (hi-lo)*cols)
 		kernel.Sub(e, d.full.Data[lo*cols:hi*cols], d.x.Data[lo*cols:hi*cols])
@@ -153,7 +154,7 @@ func narrow(x []float64) []float32 {
 // transpose stores n rows of x, less those of minus, as columns [cols, n].
 func transpose(dst []float32, x decoder.Matrix, minus *decoder.Matrix, first, n int) {
 	const tile = 16
-	parallel((x.Cols+tile-1)/tile, func(b int) {
+	parallel.Ranges((x.Cols+tile-1)/tile, 1, func(b, _ int) {
 		from, to := b*tile, min((b+1)*tile, x.Cols)
 		for t := range n {
 			row := x.Row(first + t)
@@ -176,7 +177,7 @@ func transpose(dst []float32, x decoder.Matrix, minus *decoder.Matrix, first, n 
 func product(sum []float64, cols int, a, b []float32, n, rows int, lower bool) {
 	const grain = 48
 	blocks := (rows + grain - 1) / grain
-	parallel(blocks, func(i int) {
+	parallel.Ranges(blocks, 1, func(i, _ int) {
 		// The longest rows first, for an even load.
 		lo := (blocks - 1 - i) * grain
 		hi := min(lo+grain, rows)

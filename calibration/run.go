@@ -3,9 +3,6 @@ package calibration
 import (
 	"context"
 	"fmt"
-	"runtime"
-	"sync"
-	"sync/atomic"
 
 	"github.com/smelt-go/smelt/checkpoint"
 	"github.com/smelt-go/smelt/decoder"
@@ -390,24 +387,4 @@ type corrected struct {
 func (c corrected) ReadFloat32(dst []float32, off int) error {
 	copy(dst, c.data[off:off+len(dst)])
 	return nil
-}
-
-// parallel calls f for 0 to n−1 on all cores.
-func parallel(n int, f func(i int)) {
-	workers := min(runtime.GOMAXPROCS(0), n)
-	var next atomic.Int64
-	work := func() {
-		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-			f(i)
-		}
-	}
-	if workers <= 1 {
-		work()
-		return
-	}
-	var wg sync.WaitGroup
-	for range workers {
-		wg.Go(work)
-	}
-	wg.Wait()
 }

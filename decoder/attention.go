@@ -6,6 +6,7 @@ import (
 
 	"github.com/smelt-go/smelt/internal/elementary"
 	"github.com/smelt-go/smelt/internal/kernel"
+	"github.com/smelt-go/smelt/internal/parallel"
 	"github.com/smelt-go/smelt/parity/reference"
 )
 
@@ -136,7 +137,7 @@ func attention(q Matrix, kv keyValue, lengths []int, h heads) {
 		start += n
 	}
 	longest := slices.Max(lengths)
-	parallel(len(jobs), 4, func(lo, hi int) {
+	parallel.Ranges(len(jobs), 4, func(lo, hi int) {
 		scores := make([]float32, tile*longest)
 		out := make([]float32, tile*h.dim)
 		for _, j := range jobs[lo:hi] {
@@ -189,7 +190,7 @@ type rotation struct{ cos, sin Matrix }
 func newRotation(r reference.Rope, positions, headDim int) rotation {
 	f := r.Frequencies(headDim)
 	t := rotation{NewMatrix(positions, len(f)), NewMatrix(positions, len(f))}
-	parallel(positions, 64, func(lo, hi int) {
+	parallel.Ranges(positions, 64, func(lo, hi int) {
 		for p := lo; p < hi; p++ {
 			cos, sin := t.cos.Row(p), t.sin.Row(p)
 			for i, w := range f {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/smelt-go/smelt/checkpoint"
 	"github.com/smelt-go/smelt/internal/kernel"
+	"github.com/smelt-go/smelt/internal/parallel"
 )
 
 // headTile is how many rows of the head are in memory at once.
@@ -21,7 +22,7 @@ func (d *Decoder) Norm(s *State) (Matrix, error) {
 		return Matrix{}, err
 	}
 	x := NewMatrix(s.Hidden.Rows, s.Hidden.Cols)
-	parallel(x.Rows, 64, func(lo, hi int) {
+	parallel.Ranges(x.Rows, 64, func(lo, hi int) {
 		norm(x.Data[lo*x.Cols:hi*x.Cols], s.Hidden.Data[lo*x.Cols:hi*x.Cols], gamma, d.config.NormEps)
 	})
 	return x, nil
@@ -100,7 +101,7 @@ func tiles(ctx context.Context, rows int, hs []*Head, f func(lo, hi, first int, 
 				return err
 			}
 		}
-		parallel(rows, grain, func(lo, hi int) { errs[lo/grain] = f(lo, hi, first, ws) })
+		parallel.Ranges(rows, grain, func(lo, hi int) { errs[lo/grain] = f(lo, hi, first, ws) })
 		if err := errors.Join(errs...); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/smelt-go/smelt/checkpoint"
 	"github.com/smelt-go/smelt/internal/kernel"
+	"github.com/smelt-go/smelt/internal/parallel"
 )
 
 // Input is what linear modules multiply by their matrices.
@@ -162,7 +163,7 @@ func (p *Pass) normed(name string) (Matrix, error) {
 	}
 	x := s.scratch.norm.resized(s.Hidden.Rows, s.Hidden.Cols)
 	s.scratch.norm = x
-	parallel(x.Rows, 64, func(lo, hi int) {
+	parallel.Ranges(x.Rows, 64, func(lo, hi int) {
 		norm(x.Data[lo*x.Cols:hi*x.Cols], s.Hidden.Data[lo*x.Cols:hi*x.Cols], gamma, p.d.config.NormEps)
 	})
 	return x, nil
@@ -194,7 +195,7 @@ func (p *Pass) accumulate(x Matrix, w weight, bias []float32, post string) error
 	if err != nil {
 		return err
 	}
-	parallel(x.Rows, 64, func(lo, hi int) {
+	parallel.Ranges(x.Rows, 64, func(lo, hi int) {
 		part, dst := y.Data[lo*y.Cols:hi*y.Cols], s.Hidden.Data[lo*y.Cols:hi*y.Cols]
 		norm(part, part, gamma, p.d.config.NormEps)
 		kernel.Add(dst, dst, part)

@@ -2,8 +2,6 @@ package decoder
 
 import (
 	"runtime"
-	"sync"
-	"sync/atomic"
 
 	"github.com/smelt-go/smelt/internal/kernel"
 )
@@ -40,33 +38,6 @@ func mul(dst Matrix, x Matrix, from, to int, w Matrix) {
 		return
 	}
 	kernel.MulF32(dst.Data, dst.Cols, x.Data[from*x.Cols:], x.Cols, to-from, w.Data, w.Cols, w.Rows, w.Cols)
-}
-
-// parallel calls f for consecutive ranges of at most grain items that cover
-// [0, n), on all cores. f must write only what belongs to its range.
-func parallel(n, grain int, f func(lo, hi int)) {
-	chunks := (n + grain - 1) / grain
-	workers := min(runtime.GOMAXPROCS(0), chunks)
-	if workers <= 1 {
-		for lo := 0; lo < n; lo += grain {
-			f(lo, min(lo+grain, n))
-		}
-		return
-	}
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range workers {
-		wg.Go(func() {
-			for {
-				lo := (int(next.Add(1)) - 1) * grain
-				if lo >= n {
-					return
-				}
-				f(lo, min(lo+grain, n))
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // rowGrain is how many of n rows one goroutine takes at a time: enough to reuse

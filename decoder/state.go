@@ -8,6 +8,7 @@ import (
 
 	"github.com/smelt-go/smelt/checkpoint"
 	"github.com/smelt-go/smelt/internal/kernel"
+	"github.com/smelt-go/smelt/internal/parallel"
 )
 
 // State is what a model has computed so far for some sequences.
@@ -103,7 +104,7 @@ func (d *Decoder) Embed(ctx context.Context, sequences [][]int32, w Weights) (*S
 // gather reads the rows of a table that ids name, times scale.
 func gather(dst Matrix, table checkpoint.Tensor, ids []int32, scale float32) error {
 	errs := make([]error, len(ids))
-	parallel(len(ids), 64, func(lo, hi int) {
+	parallel.Ranges(len(ids), 64, func(lo, hi int) {
 		for t := lo; t < hi; t++ {
 			row := dst.Row(t)
 			errs[t] = readRange(row, table, int(ids[t])*dst.Cols)

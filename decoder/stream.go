@@ -3,6 +3,7 @@ package decoder
 import (
 	"github.com/smelt-go/smelt/checkpoint"
 	"github.com/smelt-go/smelt/internal/kernel"
+	"github.com/smelt-go/smelt/internal/parallel"
 )
 
 // A weight is the matrix of a module where it lies: in a file, as codes, in
@@ -32,7 +33,7 @@ func stream(tokens, unit int, ws []weight, f func(lo, hi, first int, w []Matrix)
 				return err
 			}
 		}
-		parallel(tokens, rowGrain(tokens), func(lo, hi int) { f(lo, hi, first, tile) })
+		parallel.Ranges(tokens, rowGrain(tokens), func(lo, hi int) { f(lo, hi, first, tile) })
 	}
 	return nil
 }
@@ -41,7 +42,7 @@ func stream(tokens, unit int, ws []weight, f func(lo, hi, first int, w []Matrix)
 func readRows(dst Matrix, t checkpoint.Tensor, first int) error {
 	grain := max((1<<14)/dst.Cols, 1)
 	errs := make([]error, (dst.Rows+grain-1)/grain)
-	parallel(dst.Rows, grain, func(lo, hi int) {
+	parallel.Ranges(dst.Rows, grain, func(lo, hi int) {
 		errs[lo/grain] = readRange(dst.Data[lo*dst.Cols:hi*dst.Cols], t, (first+lo)*dst.Cols)
 	})
 	for _, err := range errs {

@@ -2,11 +2,9 @@ package quant
 
 import (
 	"math"
-	"runtime"
-	"sync"
-	"sync/atomic"
 
 	"github.com/smelt-go/smelt/internal/kernel"
+	"github.com/smelt-go/smelt/internal/parallel"
 )
 
 // factor computes lower and pivots from the lower triangle of h; false if the
@@ -25,7 +23,7 @@ func (f *Feedback) factor(h []float64, add float64) bool {
 		j := int(f.order[n-1-i])
 		scale[i] = 1 / math.Sqrt(h[j*n+j]+add)
 	}
-	inParallel(n, 16, func(lo, hi int) {
+	parallel.Ranges(n, 16, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			p := int(f.order[n-1-i])
 			for j := range i + 1 {
@@ -42,7 +40,7 @@ func (f *Feedback) factor(h []float64, add float64) bool {
 		return false
 	}
 	f.lower, f.pivots = make([]float32, n*n), make([]float32, n)
-	inParallel(n, 16, func(lo, hi int) {
+	parallel.Ranges(n, 16, func(lo, hi int) {
 		for k := lo; k < hi; k++ {
 			j := n - 1 - k
 			inv := scale[j] / a[j*n+j]
@@ -64,7 +62,7 @@ func (f *Feedback) factor(h []float64, add float64) bool {
 func (f *Feedback) invert() {
 	n, size := f.cols, f.block()
 	f.inverse = make([]float32, n*size)
-	inParallel((n+size-1)/size, 1, func(lo, hi int) {
+	parallel.Ranges((n+size-1)/size, 1, func(lo, hi int) {
 		x := make([]float64, size*size)
 		for b := lo; b < hi; b++ {
 			at := b * size
@@ -110,7 +108,7 @@ func cholesky(a []float64, n int) bool {
 			}
 		}
 		rest := k + m
-		inParallel(n-rest, 16, func(lo, hi int) {
+		parallel.Ranges(n-rest, 16, func(lo, hi int) {
 			for i := rest + lo; i < rest+hi; i++ {
 				row := a[i*n+k:][:m]
 				for j := range m {
@@ -124,7 +122,7 @@ func cholesky(a []float64, n int) bool {
 				}
 			}
 		})
-		inParallel(n-rest, 48, func(lo, hi int) {
+		parallel.Ranges(n-rest, 48, func(lo, hi int) {
 			buf := make([]float32, (hi-lo)*hi)
 			kernel.MulF32(buf, hi, panel[lo*width:], width, hi-lo, panel, width, hi, width)
 			for i := lo; i < hi; i++ {
@@ -144,29 +142,4 @@ func dot64(a, b []float64) (sum float64) {
 		sum += float64(v * b[i])
 	}
 	return sum
-}
-
-// inParallel calls f for consecutive ranges of at most grain items that cover
-// [0, n), on all cores. f must write only what belongs to its range.
-func inParallel(n, grain int, f func(lo, hi int)) {
-	workers := min(runtime.GOMAXPROCS(0), (n+grain-1)/grain)
-	var next atomic.Int64
-	work := func() {
-		for {
-			lo := (int(next.Add(1)) - 1) * grain
-			if lo >= n {
-				return
-			}
-			f(lo, min(lo+grain, n))
-		}
-	}
-	if workers <= 1 {
-		work()
-		return
-	}
-	var wg sync.WaitGroup
-	for range workers {
-		wg.Go(work)
-	}
-	wg.Wait()
 }

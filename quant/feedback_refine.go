@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/smelt-go/smelt/internal/kernel"
+	"github.com/smelt-go/smelt/internal/parallel"
 )
 
 // local has, for every block B of columns that RoundGroups codes at once, the
@@ -18,7 +19,7 @@ type local struct {
 func (f *Feedback) localize(h []float64, add float64) {
 	n, size := f.cols, f.block()
 	f.hessian = make([]float32, n*n)
-	inParallel(n, 16, func(lo, hi int) {
+	parallel.Ranges(n, 16, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			p := int(f.order[i])
 			row := f.hessian[i*n : (i+1)*n]
@@ -30,7 +31,7 @@ func (f *Feedback) localize(h []float64, add float64) {
 		}
 	})
 	f.local = local{make([]float32, n*size), make([]float32, n*size), make([]float32, n)}
-	inParallel((n+size-1)/size, 1, func(lo, hi int) {
+	parallel.Ranges((n+size-1)/size, 1, func(lo, hi int) {
 		for b := lo; b < hi; b++ {
 			f.localBlock(h, add, b*size, min(size, n-b*size))
 		}

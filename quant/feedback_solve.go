@@ -4,13 +4,14 @@ import (
 	"runtime"
 
 	"github.com/smelt-go/smelt/internal/kernel"
+	"github.com/smelt-go/smelt/internal/parallel"
 )
 
 // Solve replaces rows m of a matrix [rows, cols] by m·(H + damping)⁻¹, the solution
 // of a least squares problem on the inputs that H sums up, in float32.
 func (f *Feedback) Solve(m []float32) {
 	rows := len(m) / f.cols
-	inParallel(rows, feedbackBlock(rows, f.cols, runtime.GOMAXPROCS(0)), func(lo, hi int) { f.solve(m[lo*f.cols : hi*f.cols]) })
+	parallel.Ranges(rows, feedbackBlock(rows, f.cols, runtime.GOMAXPROCS(0)), func(lo, hi int) { f.solve(m[lo*f.cols : hi*f.cols]) })
 }
 
 func (f *Feedback) solve(m []float32) {

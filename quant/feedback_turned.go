@@ -3,6 +3,8 @@ package quant
 import (
 	"fmt"
 	"math"
+
+	"github.com/smelt-go/smelt/internal/parallel"
 )
 
 // NewTurnedFeedback is NewFeedback for codecs that rotate rows before they code
@@ -32,7 +34,7 @@ func turnHessian(h []float64, n int) []float64 {
 	signs := Signs(turboSeed, n)
 	a, b := make([]float64, n*n), make([]float64, n*n)
 	const grain = 16
-	inParallel(n, grain, func(lo, hi int) {
+	parallel.Ranges(n, grain, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			row := a[i*n : (i+1)*n]
 			for j := range row {
@@ -45,7 +47,7 @@ func turnHessian(h []float64, n int) []float64 {
 			hadamard64(row, turn(n))
 		}
 	})
-	inParallel(n, grain, func(lo, hi int) {
+	parallel.Ranges(n, grain, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			row := b[i*n : (i+1)*n]
 			for j := range row {

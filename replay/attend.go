@@ -4,6 +4,7 @@ import (
 	"github.com/smelt-go/smelt/decoder"
 	"github.com/smelt-go/smelt/internal/elementary"
 	"github.com/smelt-go/smelt/internal/kernel"
+	"github.com/smelt-go/smelt/internal/parallel"
 )
 
 // rotated turns the heads of every row by its position. freq are the angular
@@ -14,7 +15,7 @@ func rotated(x decoder.Matrix, freq []float32, positions []int) decoder.Matrix {
 	if half == 0 || x.Cols%(2*half) != 0 {
 		return y
 	}
-	parallel(y.Rows, 64, func(lo, hi int) {
+	parallel.Ranges(y.Rows, 64, func(lo, hi int) {
 		cos, sin := make([]float32, half), make([]float32, half)
 		for t := lo; t < hi; t++ {
 			for i, w := range freq {
@@ -53,7 +54,7 @@ func (c *calc) attend(q decoder.Matrix, h heads, spans func(row int) []span) dec
 	if c.err != nil {
 		return out
 	}
-	parallel(q.Rows, 8, func(lo, hi int) {
+	parallel.Ranges(q.Rows, 8, func(lo, hi int) {
 		var scores []float32
 		part := make([]float32, h.dim)
 		for row := lo; row < hi; row++ {

@@ -3,15 +3,13 @@ package replay
 import (
 	"fmt"
 	"math"
-	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/smelt-go/smelt/checkpoint"
 	"github.com/smelt-go/smelt/decoder"
 	"github.com/smelt-go/smelt/internal/elementary"
 	"github.com/smelt-go/smelt/internal/kernel"
+	"github.com/smelt-go/smelt/internal/parallel"
 )
 
 // calc computes with the tensors of a drafter. Every method returns a new matrix;
@@ -98,7 +96,7 @@ func (c *calc) one(x decoder.Matrix, path string) decoder.Matrix { return c.line
 func product(x decoder.Matrix, w []float32) decoder.Matrix {
 	n := len(w) / x.Cols
 	y := decoder.NewMatrix(x.Rows, n)
-	parallel(x.Rows, 64, func(lo, hi int) {
+	parallel.Ranges(x.Rows, 64, func(lo, hi int) {
 		kernel.MulF32(y.Data[lo*n:], n, x.Data[lo*x.Cols:], x.Cols, hi-lo, w, x.Cols, n, x.Cols)
 	})
 	return y
@@ -115,7 +113,7 @@ func (c *calc) norm(x decoder.Matrix, path string, width int) decoder.Matrix {
 	if c.err != nil || x.Cols%width != 0 {
 		return y
 	}
-	parallel(x.Rows, 64, func(lo, hi int) {
+	parallel.Ranges(x.Rows, 64, func(lo, hi int) {
 		for i := lo * x.Cols; i < hi*x.Cols; i += width {
 			kernel.RMSNorm(y.Data[i:i+width], x.Data[i:i+width], gamma, c.eps)
 		}
@@ -185,31 +183,4 @@ func beside(a, b decoder.Matrix) decoder.Matrix {
 		copy(y.Row(t)[a.Cols:], b.Row(t))
 	}
 	return y
-}
-
-// parallel calls f for consecutive ranges of at most grain items that cover
-// [0, n), on all cores. f must write only what belongs to its range.
-func parallel(n, grain int, f func(lo, hi int)) {
-	chunks := (n + grain - 1) / grain
-	workers := min(runtime.GOMAXPROCS(0), chunks)
-	if workers <= 1 {
-		for lo := 0; lo < n; lo += grain {
-			f(lo, min(lo+grain, n))
-		}
-		return
-	}
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range workers {
-		wg.Go(func() {
-			for {
-				lo := (int(next.Add(1)) - 1) * grain
-				if lo >= n {
-					return
-				}
-				f(lo, min(lo+grain, n))
-			}
-		})
-	}
-	wg.Wait()
 }

@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"runtime"
-	"sync"
-	"sync/atomic"
 
 	"github.com/smelt-go/smelt/checkpoint"
 	"github.com/smelt-go/smelt/decoder"
 	"github.com/smelt-go/smelt/internal/kernel"
 	"github.com/smelt-go/smelt/internal/littleendian"
+	"github.com/smelt-go/smelt/internal/parallel"
 )
 
 // How a distribution over a large vocabulary is reduced: tokens of at least
@@ -161,7 +159,7 @@ func divergences(ref []atoms, h *head, x decoder.Matrix) ([][]float64, error) {
 	for i := range out {
 		out[i] = make([]float64, len(ref))
 	}
-	err := each(len(ref), func(w *workspace, pos int) error {
+	err := parallel.Each(len(ref), func(w *workspace, pos int) error {
 		z, err := w.logits(h, ref[pos].ids, x, pos, len(ref), n)
 		if err != nil {
 			return err
@@ -205,37 +203,6 @@ func grown(s []float32, n int) []float32 {
 	return s[:n]
 }
 
-// each calls f for 0 to n−1 on all cores.
-func each(n int, f func(w *workspace, i int) error) error {
-	var (
-		next  atomic.Int64
-		wg    sync.WaitGroup
-		mu    sync.Mutex
-		first error
-	)
-	for range min(runtime.GOMAXPROCS(0), n) {
-		wg.Go(func() {
-			var w workspace
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= n {
-					return
-				}
-				if err := f(&w, i); err != nil {
-					mu.Lock()
-					if first == nil {
-						first = err
-					}
-					mu.Unlock()
-					next.Store(int64(n))
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return first
-}
-
 // reference reduces the distributions of d at all positions of a finished state.
 func reference(ctx context.Context, d *decoder.Decoder, x decoder.Matrix, seed uint64) ([]atoms, error) {
 	const rows = 48 // whose logits are in memory together
@@ -260,7 +227,7 @@ func reference(ctx context.Context, d *decoder.Decoder, x decoder.Matrix, seed u
 		if err != nil {
 			return nil, err
 		}
-		err = each(n, func(w *workspace, i int) error {
+		err = parallel.Each(n, func(w *workspace, i int) error {
 			a := reduce(logits[i*vocab:(i+1)*vocab], from+i, seed)
 			z, err := w.logits(h, a.ids, part, i, 1, 1)
 			if err != nil {

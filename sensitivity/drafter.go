@@ -14,6 +14,7 @@ import (
 	"github.com/smelt-go/smelt/checkpoint"
 	"github.com/smelt-go/smelt/drafter"
 	"github.com/smelt-go/smelt/internal/kernel"
+	"github.com/smelt-go/smelt/internal/parallel"
 	"github.com/smelt-go/smelt/quant"
 	"github.com/smelt-go/smelt/replay"
 )
@@ -267,37 +268,15 @@ func (s *draftSweep) source(name string) (Source, keptSize, error) {
 
 // candidates lists what every tensor can be stored as.
 func (s *draftSweep) candidates() {
-	left := map[string]int{}
+	l := lister{formats: s.o.Formats, warn: s.o.Warn, out: s.out}
 	modules := s.d.Modules()
 	for i := range modules {
 		m := &modules[i]
 		reads := m.Reads(s.o.Gamma)
-		t := Tensor{Path: m.Path, Class: m.Class, Layer: m.Layer, Shape: slices.Clone(m.Tensor.Shape()),
-			Parameters: int64(checkpoint.NumElements(m.Tensor)), Bytes: checkpoint.NumBytes(m.Tensor), Reads: &reads}
-		for _, f := range s.o.Formats {
-			c, err := codecOf(f)
-			if err == nil {
-				var size int64
-				if size, err = quant.Bytes(c, m.Tensor.DType(), m.Tensor.Shape()); err == nil {
-					t.Candidates = append(t.Candidates, Measurement{Format: f, Bytes: size})
-					continue
-				}
-			}
-			left[Name(f)]++
-		}
-		s.tensors = append(s.tensors, t)
-		if len(t.Candidates) == 0 {
-			s.out.KeptBytes += t.Bytes
-			s.out.KeptParameters += t.Parameters
-			continue
-		}
-		s.mine = append(s.mine, i)
+		l.add(Tensor{Path: m.Path, Class: m.Class, Layer: m.Layer, Shape: slices.Clone(m.Tensor.Shape()),
+			Parameters: int64(checkpoint.NumElements(m.Tensor)), Bytes: checkpoint.NumBytes(m.Tensor), Reads: &reads}, m.Tensor)
 	}
-	for _, f := range s.o.Formats {
-		if n := left[Name(f)]; n > 0 && s.o.Warn != nil {
-			s.o.Warn(fmt.Sprintf("%d of %d tensors cannot be %s: their columns are no multiple of the group", n, len(modules), Name(f)))
-		}
-	}
+	s.tensors, s.mine = l.finish()
 }
 
 // share keeps the tensors of this part.
@@ -364,7 +343,7 @@ func (s *draftSweep) compare(d *replay.Draft) (*Drafts, float64, float64, error)
 	sumKL, sumLoss := make([]float64, d.Rows), make([]float64, d.Rows)
 	for slot := range d.Slots {
 		kl, loss := make([]float64, d.Rows), make([]float64, d.Rows)
-		err := eachDraft(d.Rows, func(w *draftScratch, row int) error {
+		err := parallel.Each(d.Rows, func(w *draftScratch, row int) error {
 			a := &s.ref[slot][row]
 			w.z = grown(w.z, len(a.ids))
 			if err := d.Logits(&w.scratch, slot, row, a.ids, w.z); err != nil {

@@ -4,12 +4,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"runtime"
-	"sync"
-	"sync/atomic"
 
 	"github.com/smelt-go/smelt/decoder"
 	"github.com/smelt-go/smelt/internal/kernel"
+	"github.com/smelt-go/smelt/internal/parallel"
 	"github.com/smelt-go/smelt/replay"
 )
 
@@ -38,37 +36,6 @@ func (a *draftAtoms) compare(z []float32) (kl, kept float64) {
 type draftScratch struct {
 	scratch replay.Scratch
 	z       []float32
-}
-
-// eachDraft calls f for 0 to n−1 on all cores.
-func eachDraft(n int, f func(w *draftScratch, i int) error) error {
-	var (
-		next  atomic.Int64
-		wg    sync.WaitGroup
-		mu    sync.Mutex
-		first error
-	)
-	for range min(runtime.GOMAXPROCS(0), n) {
-		wg.Go(func() {
-			var w draftScratch
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= n {
-					return
-				}
-				if err := f(&w, i); err != nil {
-					mu.Lock()
-					if first == nil {
-						first = err
-					}
-					mu.Unlock()
-					next.Store(int64(n))
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return first
 }
 
 // reference reduces the distributions of drafter and target at every place.
@@ -111,7 +78,7 @@ func (s *draftSweep) reference() error {
 			if err != nil {
 				return err
 			}
-			err = eachDraft(n, func(w *draftScratch, i int) error {
+			err = parallel.Each(n, func(w *draftScratch, i int) error {
 				w.z = grown(w.z, draft.Vocab())
 				if err := draft.Logits(&w.scratch, slot, from+i, nil, w.z); err != nil {
 					return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/smelt-go/smelt/decoder"
 	"github.com/smelt-go/smelt/internal/kernel"
+	"github.com/smelt-go/smelt/internal/parallel"
 )
 
 // meanError is the mean and its standard error.
@@ -31,7 +32,7 @@ func outputEnergy(x decoder.Matrix, w, v []float32) float64 {
 	const rows = 32
 	out := len(w) / x.Cols
 	sums := make([]float64, (out+rows-1)/rows)
-	_ = each(len(sums), func(ws *workspace, b int) error {
+	_ = parallel.Each(len(sums), func(ws *workspace, b int) error {
 		n := min(rows, out-b*rows)
 		part := w[b*rows*x.Cols : (b*rows+n)*x.Cols]
 		if v != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/smelt-go/smelt/checkpoint"
 	"github.com/smelt-go/smelt/decoder"
 	"github.com/smelt-go/smelt/internal/kernel"
 	"github.com/smelt-go/smelt/quant"
@@ -76,33 +77,57 @@ func (s *sweep) prepare() error {
 
 // candidates lists what every tensor can be stored as.
 func (s *sweep) candidates() {
-	left := map[string]int{}
-	for i, w := range s.m.Weights {
-		t := w.entry()
-		for _, f := range s.o.Formats {
-			c, err := codecOf(f)
-			if err == nil {
-				var size int64
-				if size, err = quant.Bytes(c, w.Tensor.DType(), w.Tensor.Shape()); err == nil {
-					t.Candidates = append(t.Candidates, Measurement{Format: f, Bytes: size})
-					continue
-				}
+	l := lister{formats: s.o.Formats, warn: s.o.Warn, out: s.out}
+	for _, w := range s.m.Weights {
+		l.add(w.entry(), w.Tensor)
+	}
+	s.tensors, s.mine = l.finish()
+}
+
+// lister finds what tensors can be stored as.
+type lister struct {
+	formats []quant.Format
+	warn    func(string)
+	out     *Map // counts what is kept as it is
+
+	tensors []Tensor
+	mine    []int          // those with candidates
+	left    map[string]int // tensors that cannot have a format
+}
+
+// add lists the candidates of w, which t describes.
+func (l *lister) add(t Tensor, w checkpoint.Tensor) {
+	if l.left == nil {
+		l.left = map[string]int{}
+	}
+	for _, f := range l.formats {
+		c, err := codecOf(f)
+		if err == nil {
+			var size int64
+			if size, err = quant.Bytes(c, w.DType(), w.Shape()); err == nil {
+				t.Candidates = append(t.Candidates, Measurement{Format: f, Bytes: size})
+				continue
 			}
-			left[Name(f)]++
 		}
-		s.tensors = append(s.tensors, t)
-		if len(t.Candidates) == 0 {
-			s.out.KeptBytes += t.Bytes
-			s.out.KeptParameters += t.Parameters
-			continue
-		}
-		s.mine = append(s.mine, i)
+		l.left[Name(f)]++
 	}
-	for _, f := range s.o.Formats {
-		if n := left[Name(f)]; n > 0 && s.o.Warn != nil {
-			s.o.Warn(fmt.Sprintf("%d of %d tensors cannot be %s: their columns are no multiple of the group", n, len(s.m.Weights), Name(f)))
+	if len(t.Candidates) == 0 {
+		l.out.KeptBytes += t.Bytes
+		l.out.KeptParameters += t.Parameters
+	} else {
+		l.mine = append(l.mine, len(l.tensors))
+	}
+	l.tensors = append(l.tensors, t)
+}
+
+// finish warns of formats that do not suit all.
+func (l *lister) finish() (tensors []Tensor, mine []int) {
+	for _, f := range l.formats {
+		if n := l.left[Name(f)]; n > 0 && l.warn != nil {
+			l.warn(fmt.Sprintf("%d of %d tensors cannot be %s: their columns are no multiple of the group", n, len(l.tensors), Name(f)))
 		}
 	}
+	return l.tensors, l.mine
 }
 
 // cost of a tensor's probes, in layers run.

@@ -8,47 +8,6 @@ import (
 	"github.com/smelt-go/smelt/sensitivity"
 )
 
-func (s *session) mergeCommand() *cobra.Command {
-	var (
-		out   string
-		force bool
-	)
-	cmd := &cobra.Command{
-		Use:   "merge PART… -o MAP",
-		Short: "Join the parts of a map that shards measured",
-		Long:  `Writes the map that a single run would have written, byte for byte.`,
-		Args:  takes(1, 1<<20),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if out == "" {
-				return usagef("merge: say where to write: -o MAP")
-			}
-			if err := fresh(out, force); err != nil {
-				return err
-			}
-			var parts []*sensitivity.Map
-			for _, a := range args {
-				m, err := readMap(a)
-				if err != nil {
-					return err
-				}
-				parts = append(parts, m)
-			}
-			m, err := sensitivity.Merge(parts...)
-			if err != nil {
-				return err
-			}
-			if err := writeWhole(out, m.Marshal()); err != nil {
-				return err
-			}
-			fmt.Fprintf(s.stdout, "%s: %s\n", out, plural(len(m.Tensors), "tensor"))
-			return nil
-		},
-	}
-	cmd.Flags().StringVarP(&out, "output", "o", "", "file to write the map to")
-	cmd.Flags().BoolVar(&force, "force", false, "replace an existing map")
-	return cmd
-}
-
 func (s *session) verifyCommand() *cobra.Command {
 	var (
 		text   textFlags

@@ -34,5 +34,5 @@ for how in "--bits 4" "--bits 3 --method refit" "--mode mxfp4"; do
   # shellcheck disable=SC2086
   "$work/smelt" quantize "$model" -o "$work/mlx" $how --force
   "$python" interop/oracles/check_mlx.py "$work/mlx" --fp32 --ids "$ids" --out "$work/mlx.safetensors"
-  SMELT_MLX_DIR=$work/mlx SMELT_MLX_LOGITS=$work/mlx.safetensors go test -count=1 -v -run '^TestLogitsOfMLX$' ./mlx
+  SMELT_MLX_DIR=$work/mlx SMELT_MLX_LOGITS=$work/mlx.safetensors go test -count=1 -v -run '^TestLogitsOfMLX$' ./interop
 done
